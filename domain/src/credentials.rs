@@ -1,0 +1,1 @@
+//! Passwords: which are strong enough.

@@ -1,0 +1,1 @@
+//! Texts: normalisation, limits, tags and mentions.

@@ -1,0 +1,1 @@
+//! Names, validators and indexes of every collection.

@@ -1,0 +1,1 @@
+//! Finds and runs the database for development and tests.

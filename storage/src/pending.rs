@@ -1,0 +1,1 @@
+//! Children and parents.

@@ -1,0 +1,190 @@
+//! The connection to one database, handed to everybody as a cheap clone.
+
+use std::{
+    collections::HashSet,
+    future::{Future, IntoFuture},
+    sync::Arc,
+    time::Duration,
+};
+
+use bson::{Document, doc};
+use futures::TryStreamExt as _;
+use mongodb::{
+    Client, ClientSession, Collection, Cursor, Database,
+    options::{Acknowledgment, ClientOptions, WriteConcern},
+};
+use rookery_domain::{Timestamp, UserId, fanout::FeedModel};
+use serde::de::DeserializeOwned;
+use tokio::sync::Notify;
+
+use crate::{Error, Result};
+
+/// What the store decides by; the same in every process of one deployment, but for the feed model.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Followers at which an account becomes an outlier.
+    pub celebrity_threshold: i64,
+    /// How many accounts one may follow.
+    pub follow_limit: i64,
+    /// How this process delivers new posts.
+    pub feed_model: FeedModel,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { celebrity_threshold: 10_000, follow_limit: 7_500, feed_model: FeedModel::Hybrid }
+    }
+}
+
+/// The database, its settings and what this process remembers of it. Cloning is cheap.
+#[derive(Debug, Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    client: Client,
+    db: Database,
+    settings: Settings,
+    wake: Wake,
+    owner: bson::Uuid,
+}
+
+/// Hints that there is background work. A hint may be lost: polling finds what it missed.
+#[derive(Debug, Default)]
+pub struct Wake {
+    /// Children were left pending.
+    pub applier: Notify,
+    /// Posts are to be delivered, or follows to be merged.
+    pub deliverer: Notify,
+}
+
+impl Store {
+    /// Connects to `database` at `uri` and asks it once whether it is there.
+    ///
+    /// What is acknowledged is written with `w: majority, j: true`. Reads go to the primary, so that a read that follows a write
+    /// sees it. A server that does not answer within two seconds is a fault ([`Error::Unavailable`]), not a reason to wait.
+    pub async fn connect(uri: &str, database: &str, settings: Settings) -> Result<Self> {
+        let mut options = ClientOptions::parse(uri).await?;
+        options.app_name = Some("rookery".to_owned());
+        options.server_selection_timeout = Some(Duration::from_secs(2));
+        options.connect_timeout = Some(Duration::from_secs(2));
+        options.max_pool_size.get_or_insert(128);
+        options.write_concern = Some(WriteConcern::builder().w(Acknowledgment::Majority).journal(true).build());
+        let client = Client::with_options(options)?;
+        let db = client.database(database);
+        db.run_command(doc! { "ping": 1 }).await?;
+        let inner = Inner { client, db, settings, wake: Wake::default(), owner: bson::Uuid::new() };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The settings given at the start.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.inner.settings
+    }
+
+    /// The hints for background work.
+    #[must_use]
+    pub fn wake(&self) -> &Wake {
+        &self.inner.wake
+    }
+
+    /// Whether the database answers.
+    pub async fn ping(&self) -> Result<()> {
+        self.inner.db.run_command(doc! { "ping": 1 }).await?;
+        Ok(())
+    }
+
+    /// Drops the whole database. For tests.
+    pub async fn drop_database(&self) -> Result<()> {
+        Ok(self.inner.db.drop().await?)
+    }
+
+    /// Closes every connection. Stop the workers first.
+    pub async fn close(&self) {
+        self.inner.client.clone().shutdown().immediate(true).await;
+    }
+
+    /// The name this process signs leases with.
+    pub(crate) fn owner(&self) -> bson::Uuid {
+        self.inner.owner
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.inner.client
+    }
+
+    pub(crate) fn db(&self) -> &Database {
+        &self.inner.db
+    }
+
+    /// A collection by the name constant of [`crate::collections`].
+    pub(crate) fn coll<T: Send + Sync>(&self, name: &str) -> Collection<T> {
+        self.inner.db.collection(name)
+    }
+
+    /// Begins a transaction. Commit it with [`commit`]; one that is dropped is aborted.
+    ///
+    /// Used only where documents must change together and no other way holds; each place says why.
+    pub(crate) async fn begin(&self) -> Result<ClientSession> {
+        let mut session = self.inner.client.start_session().await?;
+        session.start_transaction().await?;
+        Ok(session)
+    }
+}
+
+/// Commits. An unknown result is asked for again: a commit that was done is done once.
+pub(crate) async fn commit(mut session: ClientSession) -> Result<()> {
+    let mut tries = 0;
+    loop {
+        match session.commit_transaction().await {
+            Err(error) if error.contains_label("UnknownTransactionCommitResult") && tries < 3 => tries += 1,
+            other => return Ok(other?),
+        }
+    }
+}
+
+/// Runs a transaction again as long as it meets write conflicts, with a growing pause; for work that must be done now (a block's
+/// sweep, a withdrawal), not for work that the applier may do later. Gives up with the conflict after about two seconds.
+pub(crate) async fn until_no_conflict<T, F: Future<Output = Result<T>>>(mut once: impl FnMut() -> F) -> Result<T> {
+    let mut pause_ms = 2;
+    loop {
+        match once().await {
+            Err(Error::Conflict(_)) if pause_ms <= 512 => {
+                // A little randomness, so that two that met do not meet again.
+                let jitter = u64::from(uuid::Uuid::new_v4().as_bytes()[0]) % (pause_ms + 1);
+                tokio::time::sleep(Duration::from_millis(pause_ms + jitter)).await;
+                pause_ms *= 2;
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Now, cut to milliseconds.
+pub(crate) fn now() -> Timestamp {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// A new id, later than every other that this process made.
+pub(crate) fn new_id() -> uuid::Uuid {
+    uuid::Uuid::now_v7()
+}
+
+/// The form in which an id stands in a document: Binary subtype 4. (A bare `uuid::Uuid` would become subtype 0 or a string.)
+pub(crate) fn b(id: impl Into<uuid::Uuid>) -> bson::Uuid {
+    bson::Uuid::from_uuid_1(id.into())
+}
+
+/// A point in time as a document holds it.
+pub(crate) fn date(at: Timestamp) -> bson::DateTime {
+    bson::DateTime::from_millis(at.as_millis())
+}
+
+/// A point in time out of a document.
+pub(crate) fn timestamp(at: bson::DateTime) -> Timestamp {
+    Timestamp::from_millis(at.timestamp_millis())
+}
