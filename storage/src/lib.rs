@@ -4,12 +4,18 @@
 //! children (follows, posts, comments) are applied to their parents. Document types never leave this crate: what passes out are the
 //! types of `rookery-domain`. Expected outcomes are values, refusals are the domain's enums, and [`Error`] has faults only.
 
+mod bulk;
 pub mod collections;
 pub mod embedded;
 mod error;
+mod gather;
+pub mod graph;
 mod lease;
 pub mod migrations;
+mod overflow;
 pub mod pending;
+mod seq_page;
+mod shared;
 mod store;
 pub mod users;
 
