@@ -10,6 +10,7 @@ mod error;
 pub mod migrations;
 pub mod pending;
 mod store;
+pub mod testing;
 pub mod users;
 
 pub use error::{Error, Result};
