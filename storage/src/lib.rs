@@ -7,6 +7,7 @@
 pub mod collections;
 pub mod embedded;
 mod error;
+mod lease;
 pub mod migrations;
 pub mod pending;
 mod store;

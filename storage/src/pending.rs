@@ -1,1 +1,77 @@
-//! Children and parents.
+//! The one protocol by which children are applied to their parents.
+//!
+//! *Wanted and applied*: a request writes what is wanted on the child and marks it `pending`; the child's `seq` says whether the parent
+//! counts it; `rookery_domain::pending::step` says what makes the two agree. *Quiet at once, hot in batches*: the request makes one
+//! attempt to apply its own child ([`attempt`]) and on a write conflict leaves it to the applier, which takes children in batches and
+//! halves a batch that conflicts ([`in_batches`]). *Write first, check after*: every application looks again, in its own transaction, for what
+//! forbids the child.
+//!
+//! Follows, posts and comments each bring one function that applies a batch of their children in one transaction, and nothing else.
+
+use std::{future::Future, time::Duration};
+
+use rookery_domain::pending::halved;
+
+use crate::{Error, Result};
+
+/// What one step of background work did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// So many children (entries, documents) were dealt with; there may be more.
+    Did(usize),
+    /// There was nothing to do.
+    Idle,
+}
+
+/// What became of a request's one attempt to apply its own child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attempt<T> {
+    /// It is applied.
+    Applied(T),
+    /// Somebody else is writing the parent: the applier will do it.
+    Left,
+}
+
+/// Makes one attempt. A conflict is no fault: the child stays pending.
+pub(crate) async fn attempt<T>(once: impl Future<Output = Result<T>>) -> Result<Attempt<T>> {
+    match once.await {
+        Ok(applied) => Ok(Attempt::Applied(applied)),
+        Err(Error::Conflict(_)) => Ok(Attempt::Left),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// Applies `children` in batches of at most `most`. A batch that conflicts is halved, down to one child, which is tried again after a
+/// growing pause; after a success the batches grow again. Gives up on a child that conflicts eight times in a row: it stays pending for the next round.
+pub(crate) async fn in_batches<C, F: Future<Output = Result<()>>>(
+    children: &[C],
+    most: usize,
+    mut apply: impl FnMut(&[C]) -> F,
+) -> Result<usize>
+where
+    C: Clone,
+{
+    let (mut done, mut at, mut size, mut failures) = (0, 0, most, 0_u32);
+    while at < children.len() {
+        let batch = &children[at..children.len().min(at + size)];
+        match apply(batch).await {
+            Ok(()) => {
+                done += batch.len();
+                at += batch.len();
+                size = most.min(size * 2);
+                failures = 0;
+            }
+            Err(Error::Conflict(_)) if batch.len() > 1 => size = halved(batch.len()),
+            Err(Error::Conflict(_)) if failures < 8 => {
+                tokio::time::sleep(Duration::from_millis(1 << failures)).await;
+                failures += 1;
+            }
+            Err(Error::Conflict(_)) => {
+                at += 1;
+                failures = 0;
+            }
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(done)
+}

@@ -1,20 +1,13 @@
 //! The connection to one database, handed to everybody as a cheap clone.
 
-use std::{
-    collections::HashSet,
-    future::{Future, IntoFuture},
-    sync::Arc,
-    time::Duration,
-};
+use std::{future::Future, sync::Arc, time::Duration};
 
-use bson::{Document, doc};
-use futures::TryStreamExt as _;
+use bson::doc;
 use mongodb::{
-    Client, ClientSession, Collection, Cursor, Database,
+    Client, ClientSession, Collection, Database,
     options::{Acknowledgment, ClientOptions, WriteConcern},
 };
-use rookery_domain::{Timestamp, UserId, fanout::FeedModel};
-use serde::de::DeserializeOwned;
+use rookery_domain::{Timestamp, fanout::FeedModel};
 use tokio::sync::Notify;
 
 use crate::{Error, Result};
@@ -48,7 +41,6 @@ struct Inner {
     db: Database,
     settings: Settings,
     wake: Wake,
-    owner: bson::Uuid,
 }
 
 /// Hints that there is background work. A hint may be lost: polling finds what it missed.
@@ -75,7 +67,7 @@ impl Store {
         let client = Client::with_options(options)?;
         let db = client.database(database);
         db.run_command(doc! { "ping": 1 }).await?;
-        let inner = Inner { client, db, settings, wake: Wake::default(), owner: bson::Uuid::new() };
+        let inner = Inner { client, db, settings, wake: Wake::default() };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -105,11 +97,6 @@ impl Store {
     /// Closes every connection. Stop the workers first.
     pub async fn close(&self) {
         self.inner.client.clone().shutdown().immediate(true).await;
-    }
-
-    /// The name this process signs leases with.
-    pub(crate) fn owner(&self) -> bson::Uuid {
-        self.inner.owner
     }
 
     pub(crate) fn client(&self) -> &Client {

@@ -1,1 +1,289 @@
-//! Accounts.
+//! Accounts: making them, and reading them by id, by handle and in bulk.
+
+use std::collections::HashMap;
+
+use bson::{Document, doc};
+use futures::TryStreamExt as _;
+use mongodb::error::{Error as DriverError, ErrorKind, WriteFailure};
+use rookery_domain::{
+    Email, Handle, Timestamp, UserId,
+    user::{User, UserCounts, UserSummary},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Error, Result, Store, collections,
+    error::is_duplicate_key,
+    store::{b, date, timestamp},
+};
+
+/// The version of an account's document that this code writes.
+const SCHEMA_VERSION: i32 = 2;
+
+/// An account as the database holds it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct UserDoc {
+    #[serde(rename = "_id")]
+    pub id: bson::Uuid,
+    pub schema_version: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handle: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub email: Option<String>,
+    pub display_name: String,
+    pub bio: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub avatar_url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<CredentialsDoc>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    pub settings: SettingsDoc,
+    pub counters: CountersDoc,
+    pub follower_seq: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub follower_at: Option<bson::DateTime>,
+    pub post_seq: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pulled_since: Option<bson::DateTime>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outlier: Option<OutlierDoc>,
+    pub state: UserState,
+    pub created_at: bson::DateTime,
+    pub last_active_at: bson::DateTime,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CredentialsDoc {
+    pub hash: String,
+    pub changed_at: bson::DateTime,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct SettingsDoc {
+    pub private: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(crate) struct CountersDoc {
+    pub followers: i64,
+    pub following: i64,
+    pub posts: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum UserState {
+    Live,
+    Deleting,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct OutlierDoc {
+    pub state: OutlierState,
+    pub since: bson::DateTime,
+    pub pages: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum OutlierState {
+    Building,
+    Ready,
+}
+
+/// The fields of an account that are shown wherever it is named.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SummaryDoc {
+    #[serde(rename = "_id")]
+    pub id: bson::Uuid,
+    pub handle: String,
+    pub display_name: String,
+    pub avatar_url: Option<String>,
+    pub outlier: Option<OutlierDoc>,
+}
+
+impl SummaryDoc {
+    /// What a query must ask for.
+    pub(crate) fn projection() -> Document {
+        doc! { "handle": 1, "displayName": 1, "avatarUrl": 1, "outlier": 1 }
+    }
+}
+
+impl From<SummaryDoc> for UserSummary {
+    fn from(user: SummaryDoc) -> Self {
+        Self {
+            id: UserId(user.id.into()),
+            handle: Handle::from_stored(user.handle),
+            display_name: user.display_name,
+            avatar_url: user.avatar_url,
+            celebrity: user.outlier.is_some(),
+        }
+    }
+}
+
+impl TryFrom<UserDoc> for User {
+    type Error = Error;
+
+    fn try_from(user: UserDoc) -> Result<Self> {
+        let Some(handle) = user.handle else {
+            return Err(Error::Corrupt { collection: collections::USERS, detail: format!("{}: live without a handle", user.id) });
+        };
+        Ok(Self {
+            id: UserId(user.id.into()),
+            handle: Handle::from_stored(handle),
+            display_name: user.display_name,
+            bio: user.bio,
+            avatar_url: user.avatar_url,
+            private: user.settings.private,
+            created_at: timestamp(user.created_at),
+            counts: UserCounts {
+                followers: user.counters.followers,
+                following: user.counters.following,
+                posts: user.counters.posts,
+            },
+            celebrity: user.outlier.is_some(),
+        })
+    }
+}
+
+/// An account that is to be made.
+#[derive(Debug, Clone)]
+pub struct NewUser {
+    /// Its id, made by the caller.
+    pub id: UserId,
+    /// The handle it asks for.
+    pub handle: Handle,
+    /// Its address; imported accounts have none.
+    pub email: Option<Email>,
+    /// The name to show.
+    pub display_name: String,
+    /// The hash of its password in PHC form; without one nobody can log in.
+    pub password_hash: Option<String>,
+    /// When it is made.
+    pub now: Timestamp,
+}
+
+/// What became of a new account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Created {
+    /// It is made.
+    Now(User),
+    /// Somebody has the handle.
+    HandleTaken,
+    /// Somebody has the address.
+    EmailTaken,
+}
+
+/// How a caller names an account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UserRef {
+    /// By id.
+    Id(UserId),
+    /// By handle.
+    Handle(Handle),
+}
+
+impl UserRef {
+    pub(crate) fn filter(&self) -> Document {
+        match self {
+            Self::Id(id) => doc! { "_id": b(*id) },
+            Self::Handle(handle) => doc! { "handle": handle.as_str() },
+        }
+    }
+}
+
+impl NewUser {
+    pub(crate) fn into_doc(self) -> UserDoc {
+        let at = date(self.now);
+        UserDoc {
+            id: b(self.id),
+            schema_version: SCHEMA_VERSION,
+            handle: Some(self.handle.as_str().to_owned()),
+            email: self.email.map(|email| email.as_str().to_owned()),
+            display_name: self.display_name,
+            bio: String::new(),
+            avatar_url: None,
+            credentials: self.password_hash.map(|hash| CredentialsDoc { hash, changed_at: at }),
+            role: None,
+            settings: SettingsDoc { private: false },
+            counters: CountersDoc::default(),
+            follower_seq: 0,
+            follower_at: None,
+            post_seq: 0,
+            pulled_since: None,
+            outlier: None,
+            state: UserState::Live,
+            created_at: at,
+            last_active_at: at,
+        }
+    }
+}
+
+impl Store {
+    /// Makes an account. Handle and address are unique by their indexes, whatever races.
+    pub async fn create_user(&self, new: NewUser) -> Result<Created> {
+        let user = new.into_doc();
+        match self.coll::<UserDoc>(collections::USERS).insert_one(&user).await {
+            Ok(_) => Ok(Created::Now(user.try_into()?)),
+            Err(error) if is_duplicate_key(&error) => {
+                if violates(&error, "handle") {
+                    Ok(Created::HandleTaken)
+                } else {
+                    Ok(Created::EmailTaken)
+                }
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A live account.
+    pub async fn user(&self, user: &UserRef) -> Result<Option<User>> {
+        self.user_doc(user).await?.map(User::try_from).transpose()
+    }
+
+    /// A live account's document.
+    pub(crate) async fn user_doc(&self, user: &UserRef) -> Result<Option<UserDoc>> {
+        let mut filter = user.filter();
+        filter.insert("state", "live");
+        Ok(self.coll(collections::USERS).find_one(filter).await?)
+    }
+
+    /// The id of a live account.
+    pub async fn user_id(&self, user: &UserRef) -> Result<Option<UserId>> {
+        #[derive(Deserialize)]
+        struct IdDoc {
+            #[serde(rename = "_id")]
+            id: bson::Uuid,
+        }
+        let mut filter = user.filter();
+        filter.insert("state", "live");
+        let found = self.coll::<IdDoc>(collections::USERS).find_one(filter).projection(doc! { "_id": 1 }).await?;
+        Ok(found.map(|user| UserId(user.id.into())))
+    }
+
+    /// The live accounts among `ids`, to be shown where they are named.
+    pub async fn summaries(&self, ids: impl IntoIterator<Item = UserId>) -> Result<HashMap<UserId, UserSummary>> {
+        let ids: Vec<bson::Uuid> = ids.into_iter().map(b).collect();
+        if ids.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let found = self
+            .coll::<SummaryDoc>(collections::USERS)
+            .find(doc! { "_id": { "$in": ids }, "state": "live" })
+            .projection(SummaryDoc::projection())
+            .await?;
+        Ok(found.map_ok(UserSummary::from).map_ok(|user| (user.id, user)).try_collect().await?)
+    }
+}
+
+/// Whether the duplicate key is one of the index on `field`.
+fn violates(error: &DriverError, field: &str) -> bool {
+    match error.kind.as_ref() {
+        ErrorKind::Write(WriteFailure::WriteError(write)) => write.message.contains(&format!("{field}_1")),
+        _ => false,
+    }
+}

@@ -1,1 +1,155 @@
-//! Migrations.
+//! Brings a database to the schema of this version.
+//!
+//! A fresh database and an old one take the same path: the steps that have not run yet, in order, then the one description of
+//! [`crate::collections`] (validators by `collMod`, indexes). Every step may be run again after a crash in its middle. A lock keeps two
+//! runners apart. What ran is recorded as a version and a fingerprint of the description, so that a process can tell in one read
+//! whether the database is what it works with.
+
+use bson::{Document, doc};
+use futures::TryStreamExt as _;
+use mongodb::{options::ValidationAction, options::ValidationLevel};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    Error, Result, Store,
+    collections::{self, Collection},
+    lease::Lease,
+    store::{date, now},
+};
+
+/// The schema this version works with. A change of the description alone (an index, a field that may be absent) needs no new number:
+/// the fingerprint tells. A change that older binaries could not live with does.
+pub const VERSION: i32 = 1;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct SchemaDoc {
+    version: i32,
+    description: String,
+}
+
+/// How the database stands to this version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// It is what this version works with.
+    Current,
+    /// It is empty, or was made by an older version: run [`migrate`].
+    Behind(i32),
+    /// It was made by a newer version, which this one must not touch.
+    Ahead(i32),
+}
+
+/// Asks the database for its schema: one read.
+pub async fn status(store: &Store) -> Result<Status> {
+    let schema = store.coll::<SchemaDoc>(collections::MIGRATIONS).find_one(doc! { "_id": "schema" }).await?;
+    Ok(match schema {
+        None => Status::Behind(0),
+        Some(schema) if schema.version > VERSION => Status::Ahead(schema.version),
+        Some(schema) if schema.version == VERSION && schema.description == fingerprint() => Status::Current,
+        Some(schema) => Status::Behind(schema.version),
+    })
+}
+
+/// Refuses a database that is not [`Status::Current`].
+///
+/// # Errors
+/// [`Error::Schema`] with what to do.
+pub async fn check(store: &Store) -> Result<()> {
+    let (found, advice) = match status(store).await? {
+        Status::Current => return Ok(()),
+        Status::Behind(found) => (found, "run `rookery migrate`, or serve with `--migrate`"),
+        Status::Ahead(found) => (found, "it was made by a newer version; use that one"),
+    };
+    Err(Error::Schema { found, wanted: VERSION, advice })
+}
+
+/// Brings the database to the schema of this version; does nothing where it is there already. Two runners wait for each other.
+///
+/// # Errors
+/// [`Error::Schema`] where the database was made by a newer version, which is left as it is.
+pub async fn migrate(store: &Store) -> Result<()> {
+    if let Status::Current = status(store).await? {
+        return Ok(());
+    }
+    // The lock's own collection comes first; making it twice is harmless.
+    let locks = collections::ALL.iter().find(|c| c.name == collections::LOCKS);
+    for locks in locks {
+        apply(store, locks).await?;
+    }
+    let lease = Lease::wait(store, "migrate").await?;
+    let result = migrate_alone(store).await;
+    lease.release().await?;
+    result
+}
+
+async fn migrate_alone(store: &Store) -> Result<()> {
+    match status(store).await? {
+        Status::Current => return Ok(()),
+        Status::Ahead(found) => {
+            return Err(Error::Schema { found, wanted: VERSION, advice: "it was made by a newer version; use that one" });
+        }
+        Status::Behind(found) => tracing::info!(from = found, to = VERSION, "migrating the database"),
+    }
+    for collection in collections::ALL {
+        apply(store, collection).await?;
+    }
+    let set = doc! { "version": VERSION, "description": fingerprint(), "appliedAt": date(now()) };
+    store.coll::<Document>(collections::MIGRATIONS).update_one(doc! { "_id": "schema" }, doc! { "$set": set }).upsert(true).await?;
+    Ok(())
+}
+
+/// Makes a collection what its description says; whatever is so already stays.
+async fn apply(store: &Store, collection: &Collection) -> Result<()> {
+    let validator = doc! { "$jsonSchema": (collection.schema)() };
+    let created = store
+        .db()
+        .create_collection(collection.name)
+        .validator(validator.clone())
+        .validation_action(ValidationAction::Error)
+        .validation_level(ValidationLevel::Strict)
+        .await;
+    match created {
+        Ok(()) => {}
+        Err(error) if is_namespace_exists(&error) => {
+            let modify = doc! { "collMod": collection.name, "validator": validator, "validationAction": "error", "validationLevel": "strict" };
+            store.db().run_command(modify).await?;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let indexes = (collection.indexes)();
+    if !indexes.is_empty() {
+        store.coll::<Document>(collection.name).create_indexes(indexes).await?;
+    }
+    Ok(())
+}
+
+fn is_namespace_exists(error: &mongodb::error::Error) -> bool {
+    const NAMESPACE_EXISTS: i32 = 48;
+    matches!(error.kind.as_ref(), mongodb::error::ErrorKind::Command(command) if command.code == NAMESPACE_EXISTS)
+}
+
+/// A hash of the whole description: 16 bytes in hexadecimal.
+fn fingerprint() -> String {
+    use std::fmt::Write as _;
+
+    let mut hash = Sha256::new();
+    for collection in collections::ALL {
+        hash.update(collection.name);
+        hash.update((collection.schema)().to_string());
+        for index in (collection.indexes)() {
+            hash.update(index.keys.to_string());
+            hash.update(format!("{:?}", index.options));
+        }
+    }
+    hash.finalize().iter().take(16).fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+/// The names of the collections that the database has. For tests.
+pub async fn collection_names(store: &Store) -> Result<Vec<String>> {
+    let mut names: Vec<String> = store.db().list_collections().await?.map_ok(|spec| spec.name).try_collect().await?;
+    names.sort();
+    Ok(names)
+}

@@ -1,1 +1,0 @@
-//! Names, validators and indexes of every collection.

@@ -1,0 +1,65 @@
+//! `follows` and `blocks` (the edge collection pattern), and `user_overflow` (the outlier pattern).
+
+use bson::doc;
+
+use super::{Collection, array, boolean, date, id, index, int_from, no_indexes, object, one_of, partial, unique};
+
+pub(super) const FOLLOWS: Collection = Collection {
+    name: super::FOLLOWS,
+    schema: || {
+        object(
+            [
+                ("_id", id()),
+                ("followerId", id()),
+                ("followeeId", id()),
+                ("state", one_of(["requested", "active", "removed"])),
+                ("wish", id()),
+                ("merged", boolean()),
+            ],
+            // `pending` is there only while it is true, so that the partial index holds nothing else.
+            [("seq", int_from(1)), ("followedAt", date()), ("pending", doc! { "enum": [true] })],
+        )
+    },
+    indexes: || {
+        vec![
+            unique(doc! { "followerId": 1, "followeeId": 1 }),
+            index(doc! { "followeeId": 1, "seq": -1 }),
+            index(doc! { "followerId": 1, "followedAt": -1, "_id": -1 }),
+            partial(doc! { "followeeId": 1, "_id": 1 }, doc! { "pending": true }),
+            partial(doc! { "followerId": 1, "_id": 1 }, doc! { "merged": false }),
+        ]
+    },
+};
+
+pub(super) const BLOCKS: Collection = Collection {
+    name: super::BLOCKS,
+    schema: || {
+        object(
+            [("_id", id()), ("blockerId", id()), ("blockedId", id()), ("createdAt", date())],
+            // Until the sweep is done.
+            [("pending", doc! { "enum": [true] })],
+        )
+    },
+    indexes: || {
+        vec![
+            unique(doc! { "blockerId": 1, "blockedId": 1 }),
+            index(doc! { "blockedId": 1, "blockerId": 1 }),
+            partial(doc! { "pending": 1 }, doc! { "pending": true }),
+        ]
+    },
+};
+
+pub(super) const USER_OVERFLOW: Collection = Collection {
+    name: super::USER_OVERFLOW,
+    schema: || {
+        object(
+            [
+                ("_id", object([("userId", id()), ("page", int_from(0))], [])),
+                ("followers", array(object([("userId", id()), ("seq", int_from(1)), ("at", date())], []), 500)),
+                ("count", int_from(0)),
+            ],
+            [],
+        )
+    },
+    indexes: no_indexes,
+};

@@ -1,0 +1,48 @@
+//! `users`: accounts, with their credentials and settings embedded (1:1) and their totals computed.
+
+use bson::doc;
+
+use super::{Collection, boolean, count, date, id, int_from, object, one_of, partial, string, unique_where_set};
+
+pub(super) const USERS: Collection = Collection {
+    name: super::USERS,
+    schema: || {
+        object(
+            [
+                ("_id", id()),
+                ("schemaVersion", doc! { "enum": [2] }),
+                ("displayName", string(500)),
+                ("bio", string(2000)),
+                ("settings", object([("private", boolean())], [])),
+                ("counters", object([("followers", count()), ("following", count()), ("posts", count())], [])),
+                ("followerSeq", count()),
+                ("postSeq", count()),
+                ("state", one_of(["live", "deleting"])),
+                ("createdAt", date()),
+                ("lastActiveAt", date()),
+            ],
+            [
+                // Freed at once when the account is deleted.
+                ("handle", string(30)),
+                // Imported accounts have none.
+                ("email", string(254)),
+                ("avatarUrl", string(500)),
+                ("credentials", object([("hash", string(500)), ("changedAt", date())], [])),
+                ("role", one_of(["admin"])),
+                // When the newest follower was counted: the next one is never counted earlier.
+                ("followerAt", date()),
+                // Set before the first post that readers pull for good.
+                ("pulledSince", date()),
+                ("outlier", object([("state", one_of(["building", "ready"])), ("since", date()), ("pages", int_from(0))], [])),
+            ],
+        )
+    },
+    indexes: || {
+        vec![
+            unique_where_set("handle"),
+            unique_where_set("email"),
+            partial(doc! { "outlier.since": 1 }, doc! { "outlier.since": { "$exists": true } }),
+            partial(doc! { "pulledSince": 1 }, doc! { "pulledSince": { "$exists": true } }),
+        ]
+    },
+};
