@@ -75,6 +75,7 @@ impl TestDatabase {
     async fn at(uri: &str, settings: Settings) -> Self {
         let name = format!("test_{}", uuid::Uuid::new_v4().simple());
         let store = Store::connect(uri, &name, settings).await.expect("the test server answers");
+        crate::migrations::migrate(&store).await.expect("a new database can be migrated");
         Self { store, uri: uri.to_owned(), name }
     }
 
