@@ -17,6 +17,7 @@ pub mod pending;
 mod seq_page;
 mod shared;
 mod store;
+pub mod testing;
 pub mod users;
 
 pub use error::{Error, Result};
