@@ -28,8 +28,8 @@ pub const AVATAR_URL_MOST: usize = 500;
 pub const BYTES_PER_GRAPHEME: usize = 10;
 /// The most tags taken from one text: more is no longer about anything, and each is an index entry.
 pub const TAGS_MOST: usize = 50;
-/// The most mentions taken from one text: each is a lookup, and a notification to somebody.
-pub const MENTIONS_MOST: usize = 50;
+/// The most mentions taken from one text: each is a notification to somebody and, with the longest names, 1 KB of the post.
+pub const MENTIONS_MOST: usize = 20;
 
 /// Why a text is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
