@@ -14,6 +14,7 @@ mod lease;
 pub mod migrations;
 mod overflow;
 pub mod pending;
+pub mod posts;
 mod seq_page;
 mod shared;
 mod store;
