@@ -1,4 +1,4 @@
-//! Passwords: which are strong enough; and how long the proofs of a login live.
+//! Passwords: which are strong enough; sessions as other layers see them, and how long the proofs of a login live.
 //!
 //! A password is judged by its length and by an estimate of how many guesses an informed attacker needs (zxcvbn), never by which
 //! kinds of characters it has: composition rules make passwords worse (NIST SP 800-63B, 3.1.1.2).
@@ -6,6 +6,8 @@
 use std::time::Duration;
 
 use unicode_normalization::UnicodeNormalization as _;
+
+use crate::{SessionId, Timestamp};
 
 /// The fewest characters of a password.
 pub const MIN_CHARS: usize = 10;
@@ -24,6 +26,28 @@ pub const SESSION_LIVES: Duration = Duration::from_hours(30 * 24);
 pub const MAX_FAILED_ATTEMPTS: i64 = 10;
 /// The time over which failed logins are counted, from the first of them.
 pub const ATTEMPTS_WINDOW: Duration = Duration::from_mins(15);
+
+/// A login on one device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Session {
+    /// Its id, which access tokens carry.
+    pub id: SessionId,
+    /// When it began.
+    pub created_at: Timestamp,
+    /// When its tokens were last renewed.
+    pub last_used_at: Timestamp,
+    /// What the client called itself at the login; may be empty.
+    pub user_agent: String,
+}
+
+/// The longest name of a client that is kept, in characters.
+const MAX_USER_AGENT: usize = 300;
+
+/// The name of a client as it is kept: without controls, and cut to what the list of sessions can show.
+#[must_use]
+pub fn user_agent(header: &str) -> String {
+    header.chars().filter(|c| !c.is_control()).take(MAX_USER_AGENT).collect::<String>().trim().to_owned()
+}
 
 /// Why a password is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -113,6 +137,12 @@ mod tests {
         assert_eq!(check_password(&longest[..], &[]), Err(PasswordFault::TooLong));
         let fits: String = longest.chars().take(MAX_CHARS).collect();
         assert_eq!(check_password(&fits, &[]), Ok(()));
+    }
+
+    #[test]
+    fn the_name_of_a_client_is_cleaned_and_cut() {
+        assert_eq!(user_agent(" Fox\t1.0\u{0} "), "Fox1.0");
+        assert_eq!(user_agent(&"é".repeat(400)).chars().count(), 300);
     }
 
     #[test]

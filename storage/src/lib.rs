@@ -5,11 +5,13 @@
 //! types of `rookery-domain`. Expected outcomes are values, refusals are the domain's enums, and [`Error`] has faults only.
 
 pub mod collections;
+pub mod credentials;
 pub mod embedded;
 mod error;
 mod lease;
 pub mod migrations;
 pub mod pending;
+pub mod sessions;
 mod store;
 pub mod users;
 

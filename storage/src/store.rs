@@ -10,7 +10,7 @@ use mongodb::{
 use rookery_domain::{Timestamp, fanout::FeedModel};
 use tokio::sync::Notify;
 
-use crate::{Error, Result};
+use crate::{Error, Result, sessions::Revoked};
 
 /// What the store decides by; the same in every process of one deployment, but for the feed model.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +41,7 @@ struct Inner {
     db: Database,
     settings: Settings,
     wake: Wake,
+    revoked: Revoked,
 }
 
 /// Hints that there is background work. A hint may be lost: polling finds what it missed.
@@ -67,7 +68,7 @@ impl Store {
         let client = Client::with_options(options)?;
         let db = client.database(database);
         db.run_command(doc! { "ping": 1 }).await?;
-        let inner = Inner { client, db, settings, wake: Wake::default() };
+        let inner = Inner { client, db, settings, wake: Wake::default(), revoked: Revoked::default() };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -97,6 +98,11 @@ impl Store {
     /// Closes every connection. Stop the workers first.
     pub async fn close(&self) {
         self.inner.client.clone().shutdown().immediate(true).await;
+    }
+
+    /// What this process remembers of ended sessions.
+    pub(crate) fn revoked(&self) -> &Revoked {
+        &self.inner.revoked
     }
 
     pub(crate) fn client(&self) -> &Client {

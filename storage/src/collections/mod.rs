@@ -6,6 +6,7 @@
 
 mod graph;
 mod operations;
+mod sessions;
 mod users;
 
 use std::time::Duration;
@@ -21,6 +22,10 @@ pub const USER_OVERFLOW: &str = "user_overflow";
 pub const FOLLOWS: &str = "follows";
 /// Block edges.
 pub const BLOCKS: &str = "blocks";
+/// Logins.
+pub const SESSIONS: &str = "sessions";
+/// Failed logins of late, by identifier.
+pub const LOGIN_ATTEMPTS: &str = "login_attempts";
 /// Which schema the database has, and with which settings it was last run.
 pub const MIGRATIONS: &str = "migrations";
 /// Leases of background work.
@@ -38,8 +43,16 @@ pub struct Collection {
 }
 
 /// All of them.
-pub const ALL: &[Collection] =
-    &[users::USERS, graph::FOLLOWS, graph::BLOCKS, graph::USER_OVERFLOW, operations::MIGRATIONS, operations::LOCKS];
+pub const ALL: &[Collection] = &[
+    users::USERS,
+    graph::FOLLOWS,
+    graph::BLOCKS,
+    graph::USER_OVERFLOW,
+    sessions::SESSIONS,
+    sessions::LOGIN_ATTEMPTS,
+    operations::MIGRATIONS,
+    operations::LOCKS,
+];
 
 /// No indexes besides `_id`.
 fn no_indexes() -> Vec<IndexModel> {
@@ -59,6 +72,11 @@ fn object<const R: usize, const O: usize>(required: [(&str, Document); R], optio
         object.insert("required", names);
     }
     object
+}
+
+/// A hash.
+fn binary() -> Document {
+    doc! { "bsonType": "binData" }
 }
 
 /// A UUID.
@@ -128,7 +146,6 @@ fn partial(keys: Document, filter: impl Into<Bson>) -> IndexModel {
 }
 
 /// Deletes documents `after` the time in `field`.
-#[expect(dead_code, reason = "sessions, keys and entries take it with the commits that bring them")]
 fn ttl(field: &str, after: Duration) -> IndexModel {
     let options = IndexOptions::builder().expire_after(after).build();
     IndexModel::builder().keys(doc! { field: 1 }).options(options).build()
