@@ -73,7 +73,6 @@ fn normalised(identifier: &str) -> String {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct AttemptsDoc {
-    count: i64,
     window_start: bson::DateTime,
 }
 

@@ -145,11 +145,8 @@ impl Store {
             items.reverse();
             (items, None)
         } else {
-            let ids = match cursor {
-                Some(TimeCursor::Before(id)) => doc! { "$lt": b(*id) },
-                _ => doc! { "$gt": b(Uuid::nil()) },
-            };
-            let mut items = self.live_sessions(user, ids, -1, limit.get() + 1).await?;
+            let from = if let Some(TimeCursor::Before(id)) = cursor { *id } else { Uuid::max() };
+            let mut items = self.live_sessions(user, doc! { "$lt": b(from) }, -1, limit.get() + 1).await?;
             let more = items.len() > limit.get();
             items.truncate(limit.get());
             (items, Some(more))
