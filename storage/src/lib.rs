@@ -13,6 +13,7 @@ pub mod migrations;
 pub mod pending;
 pub mod sessions;
 mod store;
+pub mod testing;
 pub mod users;
 
 pub use error::{Error, Result};
