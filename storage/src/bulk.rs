@@ -61,17 +61,6 @@ impl Store {
         }
         Ok(matched)
     }
-
-    /// Runs the statements outside any transaction, each atomic by itself, acknowledged by a majority.
-    pub(crate) async fn update_each(&self, collection: &str, statements: Vec<Statement>) -> Result<i64> {
-        let mut matched = 0;
-        for part in chunks(statements) {
-            let mut command = command(collection, part);
-            command.insert("writeConcern", doc! { "w": "majority", "j": true });
-            matched += read(self.db().run_command(command).await?)?;
-        }
-        Ok(matched)
-    }
 }
 
 fn chunks(mut statements: Vec<Statement>) -> Vec<Vec<Statement>> {

@@ -6,6 +6,7 @@
 
 mod bulk;
 pub mod collections;
+pub mod credentials;
 pub mod embedded;
 mod error;
 mod gather;
@@ -16,6 +17,7 @@ mod overflow;
 pub mod pending;
 pub mod posts;
 mod seq_page;
+pub mod sessions;
 mod shared;
 mod store;
 pub mod testing;

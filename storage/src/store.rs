@@ -19,6 +19,7 @@ use crate::{
     Error, Result,
     gather::Gather,
     graph::{NewFollow, Standing, Written},
+    sessions::Revoked,
     shared::Shared,
 };
 
@@ -54,6 +55,7 @@ struct Inner {
     shared: Shared,
     follows: Gather<NewFollow, Written>,
     standings: Gather<Written, Standing>,
+    revoked: Revoked,
 }
 
 /// Hints that there is background work. A hint may be lost: polling finds what it missed.
@@ -86,6 +88,7 @@ impl Store {
             settings,
             wake: Wake::default(),
             shared: Shared::default(),
+            revoked: Revoked::default(),
             follows: gather(weak, |store, batch| async move { store.write_follows(batch).await }),
             standings: gather(weak, |store, batch| async move { store.standings(batch).await }),
         });
@@ -135,8 +138,9 @@ impl Store {
         self.inner.client.clone().shutdown().immediate(true).await;
     }
 
-    pub(crate) fn client(&self) -> &Client {
-        &self.inner.client
+    /// What this process remembers of ended sessions.
+    pub(crate) fn revoked(&self) -> &Revoked {
+        &self.inner.revoked
     }
 
     pub(crate) fn db(&self) -> &Database {

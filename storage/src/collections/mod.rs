@@ -8,6 +8,7 @@ mod graph;
 mod idempotency;
 mod operations;
 pub(crate) mod posts;
+mod sessions;
 mod users;
 
 use std::time::Duration;
@@ -27,6 +28,10 @@ pub const BLOCKS: &str = "blocks";
 pub const POSTS: &str = "posts";
 /// Keys of requests that may be repeated, and their answers.
 pub const IDEMPOTENCY_KEYS: &str = "idempotency_keys";
+/// Logins.
+pub const SESSIONS: &str = "sessions";
+/// Failed logins of late, by identifier.
+pub const LOGIN_ATTEMPTS: &str = "login_attempts";
 /// Which schema the database has, and with which settings it was last run.
 pub const MIGRATIONS: &str = "migrations";
 /// Leases of background work.
@@ -51,6 +56,8 @@ pub const ALL: &[Collection] = &[
     graph::USER_OVERFLOW,
     posts::POSTS,
     idempotency::IDEMPOTENCY_KEYS,
+    sessions::SESSIONS,
+    sessions::LOGIN_ATTEMPTS,
     operations::MIGRATIONS,
     operations::LOCKS,
 ];
@@ -73,6 +80,11 @@ fn object<const R: usize, const O: usize>(required: [(&str, Document); R], optio
         object.insert("required", names);
     }
     object
+}
+
+/// A hash.
+fn binary() -> Document {
+    doc! { "bsonType": "binData" }
 }
 
 /// A UUID.
