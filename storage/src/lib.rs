@@ -22,6 +22,7 @@ mod shared;
 mod store;
 pub mod testing;
 pub mod users;
+pub mod verify;
 
 pub use error::{Error, Result};
 pub use store::{Settings, Store};
