@@ -86,12 +86,13 @@ async fn a_killed_database_comes_back_on_its_port_with_all_it_acknowledged() {
 }
 
 #[tokio::test]
-async fn a_second_start_on_the_same_folder_is_refused_by_name() {
+async fn a_second_start_on_the_same_folder_is_refused_and_told_who_has_it() {
     let server = OwnServer::start().await;
     let error = Embedded::start(EmbeddedOptions::new(server.folder())).await.unwrap_err().to_string();
     assert!(error.contains(server.folder().to_str().unwrap()), "{error}");
     assert!(error.contains("in use by another process"), "{error}");
     assert!(error.contains(&std::process::id().to_string()), "{error}");
+    assert!(error.contains(&format!("ROOKERY_MONGODB_URI='{}'", server.uri())), "{error}");
     client(server.uri()).await.database("test").run_command(doc! { "ping": 1 }).await.unwrap();
 }
 
