@@ -21,6 +21,7 @@ pub mod sessions;
 mod shared;
 mod store;
 pub mod testing;
+mod time_page;
 pub mod users;
 pub mod verify;
 
