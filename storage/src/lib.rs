@@ -11,6 +11,7 @@ mod lease;
 pub mod migrations;
 pub mod pending;
 mod store;
+pub mod testing;
 pub mod users;
 
 pub use error::{Error, Result};
