@@ -10,6 +10,7 @@ mod error;
 mod lease;
 pub mod migrations;
 pub mod pending;
+pub mod posts;
 mod store;
 pub mod testing;
 pub mod users;
