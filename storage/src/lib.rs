@@ -5,6 +5,7 @@
 //! types of `rookery-domain`. Expected outcomes are values, refusals are the domain's enums, and [`Error`] has faults only.
 
 pub mod collections;
+pub mod comments;
 pub mod embedded;
 mod error;
 mod lease;
