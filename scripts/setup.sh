@@ -36,7 +36,7 @@ step() {
         trap "kill $child 2>/dev/null || true" EXIT
         while kill -0 "$child" 2>/dev/null; do
             if [ $((SECONDS - started)) -ge $next ]; then
-                say "$what: $((SECONDS - started)) s ($(tail -n 1 "$log" | tr -d '\r' | cut -c 1-80))"
+                say "$what: $((SECONDS - started)) s ($(tail -n 1 "$log" | tr -d '\r' | sed 's/^ *//' | cut -c 1-80))"
                 next=$((next + 10))
             fi
             sleep 0.2

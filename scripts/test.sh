@@ -41,7 +41,9 @@ crate_graph() {
 # Licences, duplicates and sources need nothing but the lock file. The advisories need the RustSec database, which lies on GitHub:
 # where that cannot be reached this says so, here and in the summary; ROOKERY_REQUIRE_ADVISORIES=1 makes it a failure.
 deny() {
-    local deny=${XDG_CACHE_HOME:-$HOME/.cache}/rookery/cargo-deny-$(sed -n 's/^DENY_VERSION=//p' scripts/setup.sh)/bin/cargo-deny
+    local version deny
+    version=$(sed -n 's/^DENY_VERSION=//p' scripts/setup.sh)
+    deny="${XDG_CACHE_HOME:-$HOME/.cache}/rookery/cargo-deny-$version/bin/cargo-deny"
     "$deny" --locked check --hide-inclusion-graph licenses bans sources || return
     if timeout 120 "$deny" --locked fetch db >/dev/null 2>&1; then
         "$deny" --locked check --disable-fetch advisories || return

@@ -9,6 +9,7 @@ mod graph;
 mod idempotency;
 mod operations;
 pub(crate) mod posts;
+mod sessions;
 mod users;
 
 use std::time::Duration;
@@ -30,6 +31,10 @@ pub const POSTS: &str = "posts";
 pub const COMMENTS: &str = "comments";
 /// Keys of requests that may be repeated, and their answers.
 pub const IDEMPOTENCY_KEYS: &str = "idempotency_keys";
+/// Logins.
+pub const SESSIONS: &str = "sessions";
+/// Failed logins of late, by identifier.
+pub const LOGIN_ATTEMPTS: &str = "login_attempts";
 /// Which schema the database has, and with which settings it was last run.
 pub const MIGRATIONS: &str = "migrations";
 /// Leases of background work.
@@ -55,6 +60,8 @@ pub const ALL: &[Collection] = &[
     posts::POSTS,
     comments::COMMENTS,
     idempotency::IDEMPOTENCY_KEYS,
+    sessions::SESSIONS,
+    sessions::LOGIN_ATTEMPTS,
     operations::MIGRATIONS,
     operations::LOCKS,
 ];
@@ -77,6 +84,11 @@ fn object<const R: usize, const O: usize>(required: [(&str, Document); R], optio
         object.insert("required", names);
     }
     object
+}
+
+/// A hash.
+fn binary() -> Document {
+    doc! { "bsonType": "binData" }
 }
 
 /// A UUID.
