@@ -6,6 +6,7 @@
 
 mod bulk;
 pub mod collections;
+pub mod comments;
 pub mod credentials;
 pub mod embedded;
 mod error;
