@@ -151,6 +151,12 @@ impl OwnServer {
         &self.folder.path
     }
 
+    /// The process id of the server, or nothing between its death and its restart.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.embedded.pid()
+    }
+
     /// A fresh, migrated database on it.
     pub async fn database(&self, settings: Settings) -> TestDatabase {
         TestDatabase::at(self.uri(), settings).await

@@ -84,7 +84,6 @@ pub(crate) enum UserState {
 pub(crate) struct OutlierDoc {
     pub state: OutlierState,
     pub since: bson::DateTime,
-    pub pages: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

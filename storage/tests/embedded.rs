@@ -3,6 +3,7 @@
 
 use std::{
     io::{BufRead as _, BufReader},
+    path::PathBuf,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -13,12 +14,12 @@ use mongodb::{
     options::{Acknowledgment, ClientOptions, WriteConcern},
 };
 use rookery_storage::{
-    embedded::{Embedded, EmbeddedOptions},
+    embedded::{Embedded, EmbeddedOptions, SECANTUS_VERSION},
     testing::{OwnServer, TestDatabase},
 };
 
-/// Set in a process that [`the_database_ends_when_its_parent_is_killed`] starts from this very binary.
-const PARENT_FOLDER: &str = "ROOKERY_TEST_PARENT_FOLDER";
+/// Set in the process that [`the_database_and_its_folder_go_when_the_parent_is_killed`] starts from this very binary.
+const BE_THE_PARENT: &str = "ROOKERY_TEST_BE_THE_PARENT";
 
 async fn client(uri: &str) -> Client {
     let mut options = ClientOptions::parse(uri).await.unwrap();
@@ -126,33 +127,53 @@ async fn a_database_that_cannot_start_says_why() {
 }
 
 #[test]
-fn the_database_ends_when_its_parent_is_killed() {
-    let folder = tempfile::tempdir().unwrap();
+fn the_database_and_its_folder_go_when_the_parent_is_killed() {
     let mut parent = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "be_the_parent_that_is_killed", "--nocapture"])
-        .env(PARENT_FOLDER, folder.path())
+        .env(BE_THE_PARENT, "1")
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let lines = BufReader::new(parent.stdout.take().unwrap()).lines();
-    let database: u32 = lines.map(Result::unwrap).find_map(|line| line.split("database is ").nth(1)?.parse().ok()).unwrap();
-    assert!(runs(database));
+    let (database, folder) = lines
+        .map(Result::unwrap)
+        .find_map(|line| {
+            let (_, rest) = line.split_once("database ")?;
+            let (database, folder) = rest.split_once(" in ")?;
+            Some((database.parse::<u32>().unwrap(), PathBuf::from(folder)))
+        })
+        .unwrap();
+    assert!(runs(database) && folder.exists());
     parent.kill().unwrap();
     parent.wait().unwrap();
     wait_until("the database outlives its parent", || !runs(database));
+    wait_until("the folder outlives the parent", || !folder.exists());
 }
 
-/// Not a test of its own: see [`PARENT_FOLDER`].
+/// Not a test of its own: see [`BE_THE_PARENT`].
 #[tokio::test]
 async fn be_the_parent_that_is_killed() {
-    if let Some(folder) = std::env::var_os(PARENT_FOLDER) {
-        let embedded = Embedded::start(EmbeddedOptions::new(folder)).await.unwrap();
+    if std::env::var_os(BE_THE_PARENT).is_some() {
+        let server = OwnServer::start().await;
         #[expect(clippy::print_stdout, reason = "tells the process that started this one")]
         {
-            println!("database is {}", embedded.pid().unwrap());
+            println!("database {} in {}", server.pid().unwrap(), server.folder().display());
         }
         std::future::pending::<()>().await;
     }
+}
+
+#[test]
+fn a_server_started_in_a_runtime_that_has_ended_still_serves_and_restarts() {
+    let runtime = || tokio::runtime::Runtime::new().unwrap();
+    let server = runtime().block_on(OwnServer::start());
+    let pid = server.kill();
+    runtime().block_on(async {
+        server.restarted_after(pid).await;
+        let client = client(server.uri()).await;
+        client.database("test").run_command(doc! { "ping": 1 }).await.unwrap();
+        client.shutdown().immediate(true).await;
+    });
 }
 
 #[tokio::test]
@@ -167,4 +188,10 @@ async fn test_databases_are_apart_and_dropped_in_the_end() {
     let name = one.name().to_owned();
     drop(one);
     assert!(!client.list_database_names().await.unwrap().contains(&name));
+}
+
+#[test]
+fn the_set_up_script_installs_the_version_that_is_looked_for() {
+    let script = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/setup.sh")).unwrap();
+    assert!(script.contains(&format!("SECANTUS_VERSION={SECANTUS_VERSION}\n")));
 }

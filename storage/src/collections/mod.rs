@@ -5,7 +5,9 @@
 //! docs/access-patterns.md names, each for a query; there is no other list of them.
 
 mod graph;
+mod idempotency;
 mod operations;
+pub(crate) mod posts;
 mod sessions;
 mod users;
 
@@ -22,6 +24,10 @@ pub const USER_OVERFLOW: &str = "user_overflow";
 pub const FOLLOWS: &str = "follows";
 /// Block edges.
 pub const BLOCKS: &str = "blocks";
+/// Posts.
+pub const POSTS: &str = "posts";
+/// Keys of requests that may be repeated, and their answers.
+pub const IDEMPOTENCY_KEYS: &str = "idempotency_keys";
 /// Logins.
 pub const SESSIONS: &str = "sessions";
 /// Failed logins of late, by identifier.
@@ -48,6 +54,8 @@ pub const ALL: &[Collection] = &[
     graph::FOLLOWS,
     graph::BLOCKS,
     graph::USER_OVERFLOW,
+    posts::POSTS,
+    idempotency::IDEMPOTENCY_KEYS,
     sessions::SESSIONS,
     sessions::LOGIN_ATTEMPTS,
     operations::MIGRATIONS,
@@ -119,7 +127,6 @@ fn array(of: Document, most: i32) -> Document {
 }
 
 /// Copies of an author's fields as posts and comments keep them (the extended reference pattern).
-#[expect(dead_code, reason = "posts and comments take it with the commit that brings them")]
 fn author() -> Document {
     object([("userId", id()), ("handle", string(30)), ("displayName", string(500))], [("avatarUrl", string(500))])
 }
