@@ -24,4 +24,4 @@ pub mod testing;
 pub mod users;
 
 pub use error::{Error, Result};
-pub use store::{Settings, Store};
+pub use store::{Settings, Store, new_id, now};

@@ -13,17 +13,13 @@ use rookery_domain::{
 };
 use rookery_storage::{
     Error, Settings, Store,
-    credentials::{Attempts, Credentials},
+    credentials::{Attempts, Credentials, Standing},
+    now,
     sessions::{NewSession, RefreshKey, Renewed},
     testing::{OwnServer, TestDatabase},
     users::{Created, NewUser},
 };
 use uuid::Uuid;
-
-fn now() -> Timestamp {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap())
-}
 
 fn new_user(handle: &str) -> NewUser {
     NewUser {
@@ -44,7 +40,7 @@ async fn account(store: &Store, handle: &str) -> UserId {
 }
 
 async fn credentials_of(store: &Store, user: UserId) -> Credentials {
-    store.credentials(user).await.unwrap().unwrap().1.unwrap()
+    store.account(user).await.unwrap().unwrap().credentials.unwrap()
 }
 
 const FIRST: RefreshKey = RefreshKey { generation: 1, hash: [1; 32] };
@@ -228,13 +224,17 @@ async fn a_new_password_ends_every_other_session() {
     let (kept, other, third, bobs) =
         (open(store, alice).await, open(store, alice).await, open(store, alice).await, open(store, bob).await);
     let old = credentials_of(store, alice).await;
-    assert!(store.change_password(alice, &old, "another hash", now().plus(Duration::from_secs(1))).await.unwrap());
-    store.revoke_other_sessions(alice, kept).await.unwrap();
+    assert!(store.change_password(alice, kept, &old, "another hash", now()).await.unwrap());
     for (session, ended) in [(kept, false), (other, true), (third, true), (bobs, false)] {
         assert_eq!(store.is_revoked(session).await.unwrap(), ended);
     }
     assert_eq!(listed(store, alice).await, [kept]);
-    assert!(!store.change_password(alice, &old, "a third hash", now()).await.unwrap(), "the old password is not the current one");
+    assert!(
+        !store.change_password(alice, kept, &old, "a third hash", now()).await.unwrap(),
+        "the old password is not the current one"
+    );
+    assert_eq!(renew(store, kept, FIRST).await, Renewed::Now(alice));
+    assert_eq!(renew(store, bobs, FIRST).await, Renewed::Now(bob));
 }
 
 #[tokio::test]
@@ -245,13 +245,25 @@ async fn a_login_with_a_password_that_is_changed_meanwhile_opens_nothing() {
     let kept = open(store, user).await;
     // The login has checked the old password; before it opens its session, the password is changed and the sessions are ended.
     let old = credentials_of(store, user).await;
-    assert!(store.change_password(user, &old, "another hash", now().plus(Duration::from_secs(1))).await.unwrap());
-    store.revoke_other_sessions(user, kept).await.unwrap();
+    assert!(store.change_password(user, kept, &old, "another hash", now()).await.unwrap());
     let late = new_session(user, &old, now());
     let id = late.id;
     assert!(!store.create_session(late).await.unwrap());
     assert!(store.is_revoked(id).await.unwrap());
     assert_eq!(listed(store, user).await, [kept]);
+}
+
+#[tokio::test]
+async fn a_session_that_a_crash_left_after_a_new_password_ends_at_its_next_refresh() {
+    let database = TestDatabase::new().await;
+    let store = database.store();
+    let user = account(store, "alice").await;
+    let left = open(store, user).await;
+    let users = raw(&database, "users").await;
+    let changed = doc! { "$set": { "credentials.changedAt": bson::DateTime::from_millis(now().as_millis() + 1) } };
+    users.update_one(doc! { "handle": "alice" }, changed).await.unwrap();
+    assert_eq!(renew(store, left, FIRST).await, Renewed::Ended);
+    assert!(store.is_revoked(left).await.unwrap());
 }
 
 #[tokio::test]
@@ -332,39 +344,40 @@ async fn ten_failures_lock_an_identifier_out_in_every_process_and_a_login_forget
     let database = TestDatabase::new().await;
     let (here, there) = (database.store(), database.second_store().await);
     let start = now();
-    for n in 0..MAX_FAILED_ATTEMPTS {
-        assert_eq!(there.locked_out(Attempts::Login("alice"), start).await.unwrap(), None, "after {n} failures");
+    let standing = async |of: &str, at| there.attempts(Attempts::Login(of), at).await.unwrap();
+    assert_eq!(standing("alice", start).await, Standing::Clean);
+    for _ in 1..MAX_FAILED_ATTEMPTS {
         here.count_failed_attempt(Attempts::Login(" ALICE"), start).await.unwrap();
+        assert_eq!(standing("alice", start).await, Standing::Failed);
     }
-    assert_eq!(there.locked_out(Attempts::Login("Alice "), start).await.unwrap(), Some(ATTEMPTS_WINDOW));
-    assert_eq!(there.locked_out(Attempts::Login("bob"), start).await.unwrap(), None);
-    let later = start.plus(Duration::from_mins(14));
-    assert_eq!(there.locked_out(Attempts::Login("alice"), later).await.unwrap(), Some(Duration::from_mins(1)));
+    here.count_failed_attempt(Attempts::Login("alice"), start).await.unwrap();
+    assert_eq!(standing("Alice ", start).await, Standing::LockedOut(ATTEMPTS_WINDOW));
+    assert_eq!(standing("bob", start).await, Standing::Clean);
+    assert_eq!(standing("alice", start.plus(Duration::from_mins(14))).await, Standing::LockedOut(Duration::from_mins(1)));
 
     let passed = start.plus(ATTEMPTS_WINDOW);
-    assert_eq!(there.locked_out(Attempts::Login("alice"), passed).await.unwrap(), None);
-    here.count_failed_attempt(Attempts::Login("alice"), passed).await.unwrap();
-    assert_eq!(there.locked_out(Attempts::Login("alice"), passed).await.unwrap(), None, "the count began anew");
-
+    assert_eq!(standing("alice", passed).await, Standing::Failed);
     for _ in 1..MAX_FAILED_ATTEMPTS {
         here.count_failed_attempt(Attempts::Login("alice"), passed).await.unwrap();
+        assert_eq!(standing("alice", passed).await, Standing::Failed, "the count began anew");
     }
-    assert!(there.locked_out(Attempts::Login("alice"), passed).await.unwrap().is_some());
-    there.forget_failed_attempts(Attempts::Login("alice")).await.unwrap();
-    assert_eq!(here.locked_out(Attempts::Login("alice"), passed).await.unwrap(), None);
+    here.count_failed_attempt(Attempts::Login("alice"), passed).await.unwrap();
+    assert_eq!(standing("alice", passed).await, Standing::LockedOut(ATTEMPTS_WINDOW));
+    here.forget_failed_attempts(Attempts::Login("alice")).await.unwrap();
+    assert_eq!(standing("alice", passed).await, Standing::Clean);
 }
 
 #[tokio::test]
 async fn failures_at_the_same_time_are_all_counted() {
     let database = TestDatabase::new().await;
     let store = database.store();
-    let user = UserId(Uuid::now_v7());
+    let account = Attempts::Account(UserId(Uuid::now_v7()));
     let at = now();
-    let fail = || async { store.count_failed_attempt(Attempts::Account(user), at).await.unwrap() };
+    let fail = async || store.count_failed_attempt(account, at).await.unwrap();
     join_all((1..MAX_FAILED_ATTEMPTS).map(|_| fail())).await;
-    assert_eq!(store.locked_out(Attempts::Account(user), at).await.unwrap(), None);
+    assert_eq!(store.attempts(account, at).await.unwrap(), Standing::Failed);
     fail().await;
-    assert!(store.locked_out(Attempts::Account(user), at).await.unwrap().is_some());
+    assert_eq!(store.attempts(account, at).await.unwrap(), Standing::LockedOut(ATTEMPTS_WINDOW));
 }
 
 #[tokio::test]
@@ -372,7 +385,7 @@ async fn one_logs_in_by_handle_or_address_in_any_case_but_not_by_a_look_alike() 
     let database = TestDatabase::new().await;
     let store = database.store();
     let user = account(store, "kim").await;
-    let found = async |identifier: &str| store.login_account(identifier).await.unwrap().map(|(user, _)| user.id);
+    let found = async |identifier: &str| store.login_account(identifier).await.unwrap().map(|account| account.user.id);
     for identifier in ["kim", "KIM", " Kim ", "kim@example.org", "Kim@Example.ORG"] {
         assert_eq!(found(identifier).await, Some(user), "{identifier}");
     }
