@@ -163,14 +163,8 @@ impl Auth {
     pub async fn open_session(&self, store: &Store, user: UserId, changed_at: Timestamp, user_agent: String) -> Result<TokenPair> {
         let (viewer, now) = (Viewer { user_id: user, session_id: SessionId(new_id()) }, now());
         let refresh = self.tokens.new_refresh(viewer.session_id, 1)?;
-        let new = NewSession {
-            id: viewer.session_id,
-            user,
-            credentials_changed_at: changed_at,
-            user_agent,
-            refresh: refresh.key,
-            now,
-        };
+        let new =
+            NewSession { id: viewer.session_id, user, credentials_changed_at: changed_at, user_agent, refresh: refresh.key, now };
         if !store.create_session(new).await? {
             return Err(Problem::new(Code::InvalidCredentials));
         }

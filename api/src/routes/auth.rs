@@ -1,9 +1,6 @@
 //! Registering, logging in and out, sessions and the password.
 
-use actix_web::{
-    HttpRequest, HttpResponse, delete, get, post, put,
-    web::Data,
-};
+use actix_web::{HttpRequest, HttpResponse, delete, get, post, put, web::Data};
 use rookery_domain::{
     Email, Handle, SessionId, Timestamp, UserId,
     credentials::{ACCESS_TOKEN_LIVES, PasswordFault, Session},
@@ -271,7 +268,11 @@ pub async fn list_sessions(viewer: Viewer, list: ListQuery<TimeCursor>, store: D
 ))]
 #[delete("/auth/sessions/{id}")]
 pub async fn revoke_session(viewer: Viewer, id: PathId<SessionId>, store: Data<Store>) -> Result<HttpResponse> {
-    if store.revoke_session(viewer.user_id, id.0).await? { Ok(HttpResponse::NoContent().finish()) } else { Err(Problem::not_found()) }
+    if store.revoke_session(viewer.user_id, id.0).await? {
+        Ok(HttpResponse::NoContent().finish())
+    } else {
+        Err(Problem::not_found())
+    }
 }
 
 /// Change the password

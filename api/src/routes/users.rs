@@ -28,7 +28,7 @@ pub struct UserResponse {
     display_name: String,
     /// May be empty.
     bio: String,
-    #[schema(required, format = Uri)]
+    #[schema(required, format = "uri")]
     avatar_url: Option<String>,
     /// Whether following needs the account's consent.
     private: bool,
@@ -77,7 +77,7 @@ pub struct UserSummaryResponse {
     handle: String,
     #[schema(example = "Ada")]
     display_name: String,
-    #[schema(required, format = Uri)]
+    #[schema(required, format = "uri")]
     avatar_url: Option<String>,
     celebrity: bool,
 }
