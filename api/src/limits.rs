@@ -236,11 +236,12 @@ mod tests {
             let config = Config::from_vars(|name| (name == "ROOKERY_RATE_LIMIT").then(|| enforced.to_owned())).unwrap();
             let hourly = Quota::per_hour(NonZeroU32::new(2).unwrap());
             let limits = Data::new(Limits::with(&config, hourly, hourly));
-            let app = App::new().app_data(limits).wrap(from_fn(limit)).wrap(from_fn(crate::middleware::observe));
+            let app = App::new().app_data(limits).wrap(from_fn(limit));
             let app = calls::init_service(app).await;
             let mut answers = Vec::new();
             for _ in 0..3 {
-                answers.push(calls::call_service(&app, calls::TestRequest::get().to_request()).await);
+                let answer = calls::try_call_service(&app, calls::TestRequest::get().to_request()).await;
+                answers.push(answer.map_or_else(|error| error.error_response(), |answer| answer.map_into_boxed_body().into()));
             }
             let number = |name: &str| answers[2].headers().get(name).unwrap().to_str().unwrap().parse::<u32>().unwrap();
             assert_eq!(answers[1].status(), 404);
