@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use bson::doc;
-
 use super::{Collection, date, id, int_from, object, string, ttl};
 
 /// How long a key is honoured.

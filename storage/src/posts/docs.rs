@@ -1,11 +1,13 @@
-//! Posts: making, reading and deleting them, and counting them in their author.
-//!
-//! A post is a child of its author and follows the protocol of [`crate::pending`]: it is inserted `pending`, which is what makes it
-//! exist, and counted afterwards, by the request if nobody else writes the author's document, otherwise by the applier
-//! ([`Store::apply_posts_step`]). It is also its own fan-out job: `delivery` says how it reaches the timelines of the followers, and
-//! what is not delivered is pulled.
+//! The documents of posts, as the database holds them.
 
+use rookery_domain::{UserId, fanout::Delivery, post::Visibility, text};
 use serde::{Deserialize, Serialize};
+
+use super::NewPost;
+use crate::{
+    store::{b, date},
+    users::{OutlierDoc, SettingsDoc},
+};
 
 /// The version of a post's document that this code writes.
 const SCHEMA_VERSION: i32 = 2;
@@ -118,4 +120,94 @@ pub(crate) struct DeliveryLeaseDoc {
 pub(crate) enum PostState {
     Live,
     Deleted,
+}
+
+/// What a post needs of its author.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct WriterDoc {
+    #[serde(rename = "_id")]
+    pub id: bson::Uuid,
+    pub handle: String,
+    pub display_name: String,
+    pub avatar_url: Option<String>,
+    pub settings: SettingsDoc,
+    pub outlier: Option<OutlierDoc>,
+    pub pulled_since: Option<bson::DateTime>,
+}
+
+/// What the applier needs of a pending post.
+#[derive(Debug, Deserialize)]
+pub(super) struct PendingDoc {
+    #[serde(rename = "_id")]
+    pub id: bson::Uuid,
+    pub author: PendingAuthorDoc,
+    pub state: PostState,
+    pub seq: Option<i64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PendingAuthorDoc {
+    pub user_id: bson::Uuid,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PostSeqDoc {
+    pub post_seq: i64,
+}
+
+impl PostDoc {
+    pub(crate) fn author_id(&self) -> UserId {
+        UserId(self.author.user_id.into())
+    }
+}
+
+impl NewPost {
+    pub(super) fn into_doc(self, writer: WriterDoc, mentions: Vec<AuthorDoc>, delivery: Delivery) -> PostDoc {
+        let at = date(self.id.time());
+        let for_followers = writer.settings.private || self.visibility == Visibility::Followers;
+        PostDoc {
+            id: b(self.id),
+            schema_version: SCHEMA_VERSION,
+            author: AuthorDoc {
+                user_id: writer.id,
+                handle: writer.handle,
+                display_name: writer.display_name,
+                avatar_url: writer.avatar_url,
+            },
+            tags: text::tags(&self.text),
+            text: self.text,
+            visibility: if for_followers { VisibilityDoc::Followers } else { VisibilityDoc::Public },
+            mentions,
+            counters: PostCountersDoc::default(),
+            comment_seq: 0,
+            recent_comments: Vec::new(),
+            delivery: DeliveryDoc {
+                state: match delivery {
+                    Delivery::Pull => DeliveryState::Pull,
+                    Delivery::Push => DeliveryState::Pending,
+                },
+                attempts: 0,
+                cursor: None,
+                lease: None,
+                run_after: (delivery == Delivery::Push).then_some(at),
+            },
+            state: PostState::Live,
+            pending: Some(true),
+            seq: None,
+            created_at: at,
+            edited_at: None,
+        }
+    }
+}
+
+impl From<VisibilityDoc> for Visibility {
+    fn from(visibility: VisibilityDoc) -> Self {
+        match visibility {
+            VisibilityDoc::Public => Self::Public,
+            VisibilityDoc::Followers => Self::Followers,
+        }
+    }
 }
