@@ -14,10 +14,7 @@ use std::{
     sync::Arc,
 };
 
-use aws_lc_rs::{
-    encoding::AsDer as _,
-    signature::{Ed25519KeyPair, KeyPair as _},
-};
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use rookery_domain::fanout::FeedModel;
@@ -222,8 +219,10 @@ impl Config {
             set(name).or_else(|| default.map(str::to_owned)).unwrap_or_default()
         };
 
-        let listen: Vec<_> =
-            get("ROOKERY_LISTEN").to_socket_addrs().map_err(|error| refuse("ROOKERY_LISTEN", format!("not a host and a port: {error}")))?.collect();
+        let listen: Vec<_> = get("ROOKERY_LISTEN")
+            .to_socket_addrs()
+            .map_err(|error| refuse("ROOKERY_LISTEN", format!("not a host and a port: {error}")))?
+            .collect();
         let password_hash_cost = choose(
             "ROOKERY_PASSWORD_HASH_COST",
             &get("ROOKERY_PASSWORD_HASH_COST"),
@@ -239,7 +238,10 @@ impl Config {
             .map_err(|error| refuse("ROOKERY_SIGNING_KEY", error))?;
         if mongodb_uri.is_some() && signing_key.is_none() {
             // Processes that share a database must share the key, or each refuses the other's tokens.
-            return Err(refuse("ROOKERY_SIGNING_KEY", "must be set where ROOKERY_MONGODB_URI is; `openssl rand -base64 32` makes one"));
+            return Err(refuse(
+                "ROOKERY_SIGNING_KEY",
+                "must be set where ROOKERY_MONGODB_URI is; `openssl rand -base64 32` makes one",
+            ));
         }
         let origins = list(&get("ROOKERY_CORS_ORIGINS"));
         Ok(Self {
@@ -264,7 +266,11 @@ impl Config {
                 .map(|text| text.parse().map_err(|error| refuse("ROOKERY_TRUSTED_PROXIES", error)))
                 .collect::<Result<_, _>>()?,
             log: get("ROOKERY_LOG"),
-            log_format: choose("ROOKERY_LOG_FORMAT", &get("ROOKERY_LOG_FORMAT"), &[("json", LogFormat::Json), ("text", LogFormat::Text)])?,
+            log_format: choose(
+                "ROOKERY_LOG_FORMAT",
+                &get("ROOKERY_LOG_FORMAT"),
+                &[("json", LogFormat::Json), ("text", LogFormat::Text)],
+            )?,
             signing_key,
         })
     }

@@ -102,16 +102,20 @@ impl Code {
             | Self::InvalidCursor
             | Self::InvalidQuery
             | Self::InvalidHeader => StatusCode::BAD_REQUEST,
-            Self::Unauthenticated | Self::InvalidToken | Self::InvalidCredentials | Self::InvalidRefreshToken => StatusCode::UNAUTHORIZED,
+            Self::Unauthenticated | Self::InvalidToken | Self::InvalidCredentials | Self::InvalidRefreshToken => {
+                StatusCode::UNAUTHORIZED
+            }
             Self::Forbidden | Self::WrongPassword | Self::Blocked => StatusCode::FORBIDDEN,
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::HandleTaken | Self::EmailTaken => StatusCode::CONFLICT,
             Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::ValidationFailed | Self::SelfFollow | Self::FollowLimitReached | Self::ThreadTooDeep | Self::IdempotencyKeyReused => {
-                StatusCode::UNPROCESSABLE_ENTITY
-            }
+            Self::ValidationFailed
+            | Self::SelfFollow
+            | Self::FollowLimitReached
+            | Self::ThreadTooDeep
+            | Self::IdempotencyKeyReused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::RateLimited | Self::TooManyAttempts => StatusCode::TOO_MANY_REQUESTS,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Unavailable | Self::DatabaseUnavailable | Self::Timeout => StatusCode::SERVICE_UNAVAILABLE,
@@ -333,11 +337,26 @@ pub const fn whole_seconds(span: Duration) -> u64 {
     span.as_secs() + (span.subsec_nanos() > 0) as u64
 }
 
+/// An error and everything behind it, outermost first: for the log.
+#[must_use]
+pub fn chain(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
 impl From<StorageError> for Problem {
     fn from(error: StorageError) -> Self {
         let code = match &error {
             StorageError::Unavailable(_) | StorageError::Timeout(_) | StorageError::Conflict(_) => Code::DatabaseUnavailable,
-            StorageError::Corrupt { .. } | StorageError::Schema { .. } | StorageError::Refused(_) | StorageError::Embedded(_) => Code::Internal,
+            StorageError::Corrupt { .. } | StorageError::Schema { .. } | StorageError::Refused(_) | StorageError::Embedded(_) => {
+                Code::Internal
+            }
         };
         Self { fault: Some(error.into()), ..Self::new(code) }
     }

@@ -5,13 +5,14 @@
 use std::{future::Ready, str::FromStr};
 
 use actix_web::{
-    FromRequest, HttpMessage as _, HttpRequest,
+    FromRequest, HttpRequest,
     dev::Payload,
     http::header,
     web::{self, BytesMut},
 };
 use futures::{StreamExt as _, future::LocalBoxFuture};
-use rookery_domain::page::Limit;
+use rookery_domain::{Handle, Limit};
+use rookery_storage::users::UserRef;
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 
@@ -115,6 +116,24 @@ impl<T: FromStr> FromRequest for PathId<T> {
     }
 }
 
+/// The account in the path: an id, or `@` and a handle in any case.
+#[derive(Debug, Clone)]
+pub struct PathUser(pub UserRef);
+
+impl FromRequest for PathUser {
+    type Error = Problem;
+    type Future = Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let text = web::Path::<String>::from_request(request, payload).into_inner();
+        let user = text.ok().and_then(|text| match text.strip_prefix('@') {
+            Some(handle) => Handle::parse(handle).ok().map(UserRef::Handle),
+            None => text.parse().ok().map(UserRef::Id),
+        });
+        std::future::ready(user.map(Self).ok_or(Problem::new(Code::InvalidId)))
+    }
+}
+
 /// The parameters of the query, as far as `T` knows them; others are ignored.
 #[derive(Debug)]
 pub struct Query<T>(pub T);
@@ -146,7 +165,7 @@ pub fn parse_ids<T: FromStr>(text: &str) -> Result<Vec<T>, Problem> {
 /// For the documentation: an account in the path.
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Path)]
-#[expect(dead_code, reason = "it describes a parameter that `PathId<UserRef>` reads")]
+#[expect(dead_code, reason = "it describes a parameter that `PathUser` reads")]
 pub struct UserParam {
     /// The account: its id, or `@` and its handle in any case.
     #[param(example = "@ada")]

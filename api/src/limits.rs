@@ -10,7 +10,7 @@ use std::{
 };
 
 use actix_web::{
-    Error, HttpMessage as _, HttpResponse, ResponseError as _,
+    Error, HttpMessage as _,
     body::MessageBody,
     dev::{ServiceRequest, ServiceResponse},
     http::header::{HeaderMap, HeaderName, HeaderValue},
@@ -110,13 +110,22 @@ impl Limits {
     }
 }
 
-fn charge<K: Clone + Eq + std::hash::Hash>(buckets: &Buckets<K>, key: &K, (burst, per_second): (NonZeroU32, NonZeroU32)) -> Standing {
+fn charge<K: Clone + Eq + std::hash::Hash>(
+    buckets: &Buckets<K>,
+    key: &K,
+    (burst, per_second): (NonZeroU32, NonZeroU32),
+) -> Standing {
     let (remaining, wait) = match buckets.check_key(key) {
         Ok(state) => (state.remaining_burst_capacity(), None),
         Err(refusal) => (0, Some(refusal.wait_time_from(DefaultClock::default().now()))),
     };
     let missing = burst.get().saturating_sub(remaining);
-    Standing { limit: burst.get(), remaining, reset: Duration::from_secs_f64(f64::from(missing) / f64::from(per_second.get())), wait }
+    Standing {
+        limit: burst.get(),
+        remaining,
+        reset: Duration::from_secs_f64(f64::from(missing) / f64::from(per_second.get())),
+        wait,
+    }
 }
 
 /// One household has a whole /64 of IPv6 addresses, and must not have that many buckets.

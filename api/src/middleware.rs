@@ -4,10 +4,10 @@
 //! [`observe`] is outermost and sees every answer, those of other middleware included. [`protect`] stands inside CORS, so that its
 //! answers carry the CORS headers as well.
 
-use std::{any::Any, error::Error as StdError, panic::AssertUnwindSafe, time::Duration, time::Instant};
+use std::{any::Any, panic::AssertUnwindSafe, time::Duration, time::Instant};
 
 use actix_web::{
-    Error, HttpMessage as _, HttpResponse,
+    Error, HttpResponse,
     body::{BoxBody, MessageBody},
     dev::{ServiceRequest, ServiceResponse},
     error::InternalError,
@@ -22,7 +22,7 @@ use tracing::{Instrument as _, Span, field};
 use uuid::Uuid;
 
 use crate::{
-    error::{Code, Problem},
+    error::{Code, Problem, chain},
     openapi, telemetry,
 };
 
@@ -127,12 +127,6 @@ fn insert_if_absent(headers: &mut HeaderMap, name: HeaderName, value: &'static s
     }
 }
 
-/// An error and everything behind it, outermost first.
-fn chain(error: &dyn StdError) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
 /// A handler that panicked.
 #[derive(Debug, thiserror::Error)]
 #[error("a handler panicked: {0}")]
@@ -146,7 +140,10 @@ impl Panicked {
 }
 
 /// Answers for a handler that takes too long or panics, and lets every `GET` be asked for by `HEAD` (the server leaves the body out).
-pub async fn protect(mut request: ServiceRequest, next: Next<impl MessageBody>) -> Result<ServiceResponse<impl MessageBody>, Error> {
+pub async fn protect(
+    mut request: ServiceRequest,
+    next: Next<impl MessageBody>,
+) -> Result<ServiceResponse<impl MessageBody>, Error> {
     if request.method() == Method::HEAD {
         request.head_mut().method = Method::GET;
     }

@@ -3,10 +3,7 @@
 use std::future::{Ready, ready};
 
 use actix_web::{FromRequest, HttpRequest, HttpResponse, dev::Payload, http::header};
-use rookery_domain::{
-    Limit, Page,
-    page::Cursor,
-};
+use rookery_domain::{Limit, Page, page::Cursor};
 use serde::Serialize;
 use url::form_urlencoded;
 use utoipa::IntoParams;
@@ -66,8 +63,10 @@ impl<C: Cursor> ListQuery<C> {
         body: impl FnOnce(Vec<T>, Option<String>, Option<String>) -> B,
     ) -> HttpResponse {
         let (next, prev) = (page.next.map(|cursor| cursor.encode()), page.prev.map(|cursor| cursor.encode()));
-        let links: Vec<_> =
-            [("next", &next), ("prev", &prev)].into_iter().filter_map(|(rel, cursor)| Some(self.link(rel, cursor.as_deref()?))).collect();
+        let links: Vec<_> = [("next", &next), ("prev", &prev)]
+            .into_iter()
+            .filter_map(|(rel, cursor)| Some(self.link(rel, cursor.as_deref()?)))
+            .collect();
         let mut response = HttpResponse::Ok();
         if !links.is_empty() {
             response.insert_header((header::LINK, links.join(", ")));
@@ -101,11 +100,17 @@ impl<C: Cursor> FromRequest for ListQuery<C> {
 /// Makes the body of one list: a concrete type, since a generic one would have its items written out in the OpenAPI document instead
 /// of referred to.
 ///
-/// `page_of! { /// Followers of an account. FollowerPage of FollowerResponse }`
+/// ```ignore
+/// page_of! {
+///     /// Followers of an account.
+///     FollowerPage of FollowerResponse
+/// }
+/// ```
+#[macro_export]
 macro_rules! page_of {
     ($(#[$doc:meta])* $page:ident of $item:ident) => {
         $(#[$doc])*
-        #[derive(Debug, serde::Serialize, utoipa::ToSchema)]
+        #[derive(Debug, ::serde::Serialize, ::utoipa::ToSchema)]
         #[serde(rename_all = "camelCase")]
         pub struct $page {
             /// The items, in the order of the list.
@@ -126,9 +131,6 @@ macro_rules! page_of {
         }
     };
 }
-#[expect(unused_imports, reason = "no list is served yet")]
-pub(crate) use page_of;
-
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test that fails to unwrap has failed")]

@@ -40,9 +40,15 @@ pub fn metrics() -> &'static PrometheusHandle {
         if metrics::set_global_recorder(recorder).is_err() {
             tracing::error!("another recorder of metrics is installed: /metrics stays empty");
         }
-        metrics::describe_histogram!("http_request_duration_seconds", "Time from a request's head to its answer's, by route pattern");
+        metrics::describe_histogram!(
+            "http_request_duration_seconds",
+            "Time from a request's head to its answer's, by route pattern"
+        );
         metrics::describe_gauge!("http_requests_in_flight", "Requests that are being answered");
-        metrics::describe_gauge!("worker_last_success_timestamp_seconds", "When a background worker last had a step that did not fail");
+        metrics::describe_gauge!(
+            "worker_last_success_timestamp_seconds",
+            "When a background worker last had a step that did not fail"
+        );
         metrics::describe_counter!("worker_items_total", "Items that a background worker dealt with");
         metrics::describe_counter!("worker_errors_total", "Steps of a background worker that failed");
         metrics::describe_gauge!("build_info", "The version that runs");

@@ -6,6 +6,7 @@
 
 mod bulk;
 pub mod collections;
+pub mod comments;
 pub mod credentials;
 pub mod embedded;
 mod error;
@@ -24,6 +25,7 @@ mod store;
 pub mod testing;
 mod time_page;
 pub mod users;
+pub mod verify;
 
 pub use error::{Error, Result};
 pub use store::{Settings, Store};

@@ -4,6 +4,7 @@
 //! database refuses a bad document even where the code has a bug, and no document can grow without end. The indexes are those that
 //! docs/access-patterns.md names, each for a query; there is no other list of them.
 
+mod comments;
 mod graph;
 mod idempotency;
 mod operations;
@@ -26,6 +27,8 @@ pub const FOLLOWS: &str = "follows";
 pub const BLOCKS: &str = "blocks";
 /// Posts.
 pub const POSTS: &str = "posts";
+/// Comments.
+pub const COMMENTS: &str = "comments";
 /// Keys of requests that may be repeated, and their answers.
 pub const IDEMPOTENCY_KEYS: &str = "idempotency_keys";
 /// Logins.
@@ -55,6 +58,7 @@ pub const ALL: &[Collection] = &[
     graph::BLOCKS,
     graph::USER_OVERFLOW,
     posts::POSTS,
+    comments::COMMENTS,
     idempotency::IDEMPOTENCY_KEYS,
     sessions::SESSIONS,
     sessions::LOGIN_ATTEMPTS,
