@@ -40,6 +40,9 @@ const STEP: i64 = 500;
 /// Posts of one author that one transaction counts.
 const BATCH: usize = 100;
 
+/// Comments of one deleted post that one step removes.
+const SWEEP: i64 = 500;
+
 /// A post that is to be made.
 #[derive(Debug, Clone)]
 pub struct NewPost {
@@ -216,7 +219,7 @@ impl Store {
             })
             .await?;
             for post in deleted {
-                done += usize::from(self.remove_post(post.id).await?);
+                done += self.finish_deletion(post.id).await?;
             }
         }
         // Where nothing could be done, all of it met conflicts: a pause, and the next round finds it again.
@@ -358,11 +361,16 @@ impl Store {
         commit(session).await
     }
 
-    /// Removes a deleted post once nobody counts it.
-    async fn remove_post(&self, id: bson::Uuid) -> Result<bool> {
+    /// Removes some of what stands under a deleted post; once nothing is found, and nobody counts the post, the post itself. Whatever
+    /// is written under it meanwhile finds the mark and takes itself back. Gives the number of documents removed.
+    async fn finish_deletion(&self, id: bson::Uuid) -> Result<usize> {
+        let swept = self.sweep_comments(PostId(id.into()), SWEEP).await?;
+        if swept > 0 {
+            return Ok(swept);
+        }
         let uncounted = doc! { "_id": id, "state": "deleted", "seq": { "$exists": false } };
         let removed = until_no_conflict(async || Ok(self.coll::<PostDoc>(POSTS).delete_one(uncounted.clone()).await?));
-        Ok(removed.await?.deleted_count == 1)
+        Ok(usize::from(removed.await?.deleted_count == 1))
     }
 
     /// How a viewer stands to the authors of some posts; whoever is absent stands in no relation.
