@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use utoipa_actix_web::AppExt as _;
 
 use crate::{
+    auth::Auth,
     config::{Config, CorsOrigins},
     limits::{self, Limits},
     middleware::{observe, protect},
@@ -53,11 +54,12 @@ impl Application {
     /// Binds the port and starts the background work: [`crate::workers::ALL`], or none of it in a process that only serves.
     ///
     /// # Errors
-    /// The port is taken.
+    /// The port is taken, or the signing key cannot be read or made.
     pub fn build(config: &Config, store: Store, works: &[Work]) -> anyhow::Result<Self> {
         telemetry::metrics();
         let stop = CancellationToken::new();
         let limits = Data::new(Limits::new(config));
+        let auth = Data::new(Auth::new(config)?);
         let document = openapi::document();
         let methods = Data::new(Methods::of(&document));
         let document = Data::new(Published(document.to_json()?.into()));
@@ -71,6 +73,7 @@ impl Application {
                 .app_data(Data::new(shared_store.clone()))
                 .app_data(Data::from(shared_lifecycle.clone()))
                 .app_data(limits.clone())
+                .app_data(auth.clone())
                 .app_data(methods.clone())
                 .app_data(document.clone())
                 .into_utoipa_app()
