@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use bson::{Binary, doc, spec::BinarySubtype};
+use bson::{Binary, Document, doc, spec::BinarySubtype};
 use rookery_domain::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -74,12 +74,12 @@ impl KeyedRequest {
 /// What a call with a key has to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
-    /// Make the resource, with this id, then [`Store::keep_answer`] or [`Store::give_up_key`].
+    /// Make the resource, with this id, then [`Store::keep_answer`], [`Store::give_up_key`] or [`Store::release_key`].
     Mine(Made),
     /// Give the same answer again.
     Answered(Answer),
-    /// Another call is making it and has until then; ask again.
-    Busy(Timestamp),
+    /// Another call is making it; ask again.
+    Busy,
     /// The key was used for something else.
     Reused,
 }
@@ -123,13 +123,14 @@ impl Store {
                 return Ok(Claim::Answered(answer));
             }
             if timestamp(held.until) > now {
-                return Ok(Claim::Busy(timestamp(held.until)));
+                return Ok(Claim::Busy);
             }
-            let (abandoned, owner) = (held.mine(), bson::Uuid::new());
+            // Its lease ran out: the first who writes this takes over.
+            let (abandoned, owner) = (held.made(request.key), bson::Uuid::new());
             let take = doc! { "$set": { "owner": owner, "until": until } };
-            let taken = until_no_conflict(async || Ok(keys.update_one(abandoned.clone(), take.clone()).await?));
+            let taken = until_no_conflict(async || Ok(keys.update_one(abandoned.open(), take.clone()).await?));
             if taken.await?.matched_count == 1 {
-                return Ok(Claim::Mine(KeyDoc { owner, ..held }.made(request.key)));
+                return Ok(Claim::Mine(Made { owner, ..abandoned }));
             }
         }
     }
@@ -150,20 +151,29 @@ impl Store {
     /// Frees the key of a call that was refused: only success uses it up.
     pub async fn give_up_key(&self, made: &Made) -> Result<()> {
         let keys = self.coll::<KeyDoc>(IDEMPOTENCY_KEYS);
-        let mine = doc! { "_id": hash(made.key), "owner": made.owner, "answer": { "$exists": false } };
-        until_no_conflict(async || Ok(keys.delete_one(mine.clone()).await?)).await?;
+        until_no_conflict(async || Ok(keys.delete_one(made.open()).await?)).await?;
         Ok(())
+    }
+
+    /// Hands the key of a call that failed to the next one, which goes on with the same id: what was made so far is found.
+    pub async fn release_key(&self, made: &Made, now: Timestamp) -> Result<()> {
+        let keys = self.coll::<KeyDoc>(IDEMPOTENCY_KEYS);
+        let over = doc! { "$set": { "until": date(now) } };
+        until_no_conflict(async || Ok(keys.update_one(made.open(), over.clone()).await?)).await?;
+        Ok(())
+    }
+}
+
+impl Made {
+    /// The key's document as long as nobody took over and nothing is answered.
+    fn open(&self) -> Document {
+        doc! { "_id": hash(self.key), "owner": self.owner, "answer": { "$exists": false } }
     }
 }
 
 impl KeyDoc {
     fn made(&self, key: [u8; 32]) -> Made {
         Made { resource: self.resource_id.into(), key, owner: self.owner }
-    }
-
-    /// This very holder, and no answer yet.
-    fn mine(&self) -> bson::Document {
-        doc! { "_id": &self.id, "owner": self.owner, "answer": { "$exists": false } }
     }
 }
 

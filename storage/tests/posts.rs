@@ -98,8 +98,7 @@ impl World {
     }
 
     async fn page(&self, author: UserId, cursor: Option<TimeCursor>, limit: usize) -> Page<Post, TimeCursor> {
-        let author = self.profile(author).await;
-        self.store.posts_of(&author, None, cursor, Limit::new(limit).unwrap()).await.unwrap()
+        self.store.posts_of(&UserRef::Id(author), None, cursor, Limit::new(limit).unwrap()).await.unwrap().unwrap()
     }
 
     /// All posts of an account, page by page; every page but the last is full.
@@ -314,12 +313,24 @@ async fn a_post_for_followers_is_read_by_them_and_its_author() {
     world.store.follow(bob, alice).await.unwrap().unwrap();
     let new = NewPost { visibility: Visibility::Followers, ..new_post(alice, "for few") };
     let post = world.store.create_post(new).await.unwrap().unwrap();
-    let author = world.profile(alice).await;
     for (viewer, sees) in [(Some(alice), true), (Some(bob), true), (Some(carol), false), (None, false)] {
         assert_eq!(world.store.post(post.id, viewer).await.unwrap().is_some(), sees, "{viewer:?}");
-        let page = world.store.posts_of(&author, viewer, None, Limit::DEFAULT).await.unwrap();
+        let page = world.store.posts_of(&UserRef::Id(alice), viewer, None, Limit::DEFAULT).await.unwrap().unwrap();
         assert_eq!(page.items.len(), usize::from(sees), "{viewer:?}");
     }
+}
+
+#[tokio::test]
+async fn a_block_hides_posts_from_both() {
+    let world = World::new().await;
+    let (alice, bob) = (world.user("alice").await, world.user("bob").await);
+    let (hers, his) = (world.publish(alice, "hers").await.id, world.publish(bob, "his").await.id);
+    world.store.block(alice, bob).await.unwrap();
+    assert_eq!(world.store.posts(&[hers, his], Some(bob)).await.unwrap().len(), 1);
+    assert_eq!(world.store.posts(&[hers, his], Some(alice)).await.unwrap().len(), 1);
+    let list = async |of, viewer| world.store.posts_of(&UserRef::Id(of), Some(viewer), None, Limit::DEFAULT).await.unwrap();
+    assert_eq!(list(alice, bob).await, None, "whom she blocks finds no such account");
+    assert_eq!(list(bob, alice).await, Some(Page::empty()));
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use rookery_domain::{
     page::TimeCursor,
     post::{Post, PostCounts, PostViewer, Visibility, may_see},
     text,
-    user::{Relation, User, UserSummary},
+    user::{Relation, UserSummary},
 };
 
 pub(crate) use self::docs::{AuthorDoc, DeliveryState, PostDoc, PostState, RecentCommentDoc};
@@ -31,7 +31,7 @@ use crate::{
     pending::{Attempt, Progress, attempt, in_batches},
     store::{b, commit, date, now, timestamp, until_no_conflict},
     time_page::{self, Extent},
-    users::SummaryDoc,
+    users::{SummaryDoc, UserRef},
 };
 
 /// Pending posts that one step takes up: a step stays short, so that other work gets its turn.
@@ -143,23 +143,29 @@ impl Store {
         Ok(ids.iter().filter_map(|id| seen.remove(id)).map(|post| self.shown(post, viewer)).collect())
     }
 
-    /// A page of the posts of an account, newest first: those that it counts and the viewer may see.
+    /// A page of the posts of an account, newest first: those that it counts and the viewer may see. None if there is no such account,
+    /// or it blocks the viewer.
     ///
     /// Read in time slices of the ids, bounded on both sides: a page costs the same however many posts there are.
     pub async fn posts_of(
         &self,
-        author: &User,
+        author: &UserRef,
         viewer: Option<UserId>,
         cursor: Option<TimeCursor>,
         limit: Limit,
-    ) -> Result<Page<Post, TimeCursor>> {
+    ) -> Result<Option<Page<Post, TimeCursor>>> {
+        let Some(author) = self.user(author).await? else {
+            return Ok(None);
+        };
         let own = viewer == Some(author.id);
         let relations = self.relations_to_authors(viewer, &HashSet::from([author.id])).await?;
         let relation = relations.get(&author.id).copied().unwrap_or_default();
-        let sees = |visibility| may_see(visibility, own, relation);
-        let for_followers = sees(Visibility::Followers);
-        if !for_followers && (author.private || !sees(Visibility::Public)) {
-            return Ok(Page::empty());
+        if relation.blocked_by {
+            return Ok(None);
+        }
+        let for_followers = may_see(Visibility::Followers, own, relation);
+        if !for_followers && (author.private || !may_see(Visibility::Public, own, relation)) {
+            return Ok(Some(Page::empty()));
         }
         let mut filter = doc! { "author.userId": b(author.id), "state": "live", "seq": { "$gt": 0 } };
         if !for_followers {
@@ -170,7 +176,7 @@ impl Store {
             let found = self.coll::<PostDoc>(POSTS).find(slice.of(&filter)).sort(slice.sort()).limit(slice.most).await?;
             Ok(found.map_ok(|post| (post.id.into(), post)).try_collect().await?)
         });
-        Ok(page.await?.map(|post| self.shown(post, viewer)))
+        Ok(Some(page.await?.map(|post| self.shown(post, viewer))))
     }
 
     /// Deletes a post on behalf of `by`: it is gone from every read at once. What stood under it goes with the applier's next steps,
