@@ -22,7 +22,7 @@ use rookery_domain::{
     user::{Relation, User, UserSummary},
 };
 
-pub(crate) use self::docs::{AuthorDoc, DeliveryState, PostDoc, PostState, RecentCommentDoc};
+pub(crate) use self::docs::{AuthorDoc, DeliveryState, PostDoc, PostState, RecentCommentDoc, VisibilityDoc};
 use self::docs::{PendingDoc, PostSeqDoc, WriterDoc};
 use crate::{
     Result, Store,
@@ -216,7 +216,12 @@ impl Store {
             })
             .await?;
             for post in deleted {
-                done += usize::from(self.remove_post(post.id).await?);
+                // The parent last: a comment that comes after the last sweep finds no post, and is dropped by its own applier.
+                let swept = self.sweep_comments(PostId(post.id.into()), STEP).await?;
+                done += swept;
+                if swept == 0 {
+                    done += usize::from(self.remove_post(post.id).await?);
+                }
             }
         }
         // Where nothing could be done, all of it met conflicts: a pause, and the next round finds it again.
