@@ -1,6 +1,6 @@
 # The commands of the README. Each installs what it needs first, and is quick where nothing is missing.
 
-# Arguments for `rookery serve` and for `load-tests`.
+# Arguments for `rookery serve` and for `load-tests run celebrity`.
 ARGS ?=
 # The development profile also for `make run`: it builds in half the time of a release and shares its work with `make test`. For
 # figures, `make run PROFILE=release`; `make load` uses that by itself.
@@ -26,6 +26,6 @@ openapi: setup ## Write openapi/openapi.json anew from the code.
 	@cargo run --locked --quiet --package rookery-api --bin rookery -- openapi > openapi/openapi.json.new
 	@mv openapi/openapi.json.new openapi/openapi.json
 
-load: setup ## Measure: seed a graph, drive the service, print a table. See load-tests/README.md.
+load: setup ## Run the celebrity scenario against a service of its own and print its table.
 	@cargo build --locked --release --package rookery-api --package load-tests
-	@target/release/load-tests $(ARGS)
+	@target/release/load-tests run celebrity $(ARGS)

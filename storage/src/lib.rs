@@ -24,6 +24,7 @@ mod store;
 pub mod testing;
 mod time_page;
 pub mod users;
+pub mod verify;
 
 pub use error::{Error, Result};
 pub use store::{Settings, Store};

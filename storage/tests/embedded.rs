@@ -3,8 +3,8 @@
 
 use std::{
     io::{BufRead as _, BufReader},
-    path::PathBuf,
-    process::{Command, Stdio},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -18,7 +18,7 @@ use rookery_storage::{
     testing::{OwnServer, TestDatabase},
 };
 
-/// Set in the process that [`the_database_and_its_folder_go_when_the_parent_is_killed`] starts from this very binary.
+/// Set in the process that [`parent`] starts from this very binary: where the database shall be, or empty.
 const BE_THE_PARENT: &str = "ROOKERY_TEST_BE_THE_PARENT";
 
 async fn client(uri: &str) -> Client {
@@ -86,12 +86,13 @@ async fn a_killed_database_comes_back_on_its_port_with_all_it_acknowledged() {
 }
 
 #[tokio::test]
-async fn a_second_start_on_the_same_folder_is_refused_by_name() {
+async fn a_second_start_on_the_same_folder_is_refused_and_told_who_has_it() {
     let server = OwnServer::start().await;
     let error = Embedded::start(EmbeddedOptions::new(server.folder())).await.unwrap_err().to_string();
     assert!(error.contains(server.folder().to_str().unwrap()), "{error}");
     assert!(error.contains("in use by another process"), "{error}");
     assert!(error.contains(&std::process::id().to_string()), "{error}");
+    assert!(error.contains(&format!("ROOKERY_MONGODB_URI='{}'", server.uri())), "{error}");
     client(server.uri()).await.database("test").run_command(doc! { "ping": 1 }).await.unwrap();
 }
 
@@ -126,23 +127,49 @@ async fn a_database_that_cannot_start_says_why() {
     assert!(error.contains("busy"), "the end of the log is part of the message: {error}");
 }
 
-#[test]
-fn the_database_and_its_folder_go_when_the_parent_is_killed() {
+/// Starts another process that has a database, in `folder` or in a scratch folder of its own: the process, the database's id and
+/// its folder.
+fn parent(folder: Option<&Path>) -> (Child, u32, PathBuf) {
     let mut parent = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "be_the_parent_that_is_killed", "--nocapture"])
-        .env(BE_THE_PARENT, "1")
+        .env(BE_THE_PARENT, folder.unwrap_or(Path::new("")))
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines = BufReader::new(parent.stdout.take().unwrap()).lines();
+    let mut lines = BufReader::new(parent.stdout.take().unwrap()).lines().map(Result::unwrap);
     let (database, folder) = lines
-        .map(Result::unwrap)
         .find_map(|line| {
             let (_, rest) = line.split_once("database ")?;
             let (database, folder) = rest.split_once(" in ")?;
-            Some((database.parse::<u32>().unwrap(), PathBuf::from(folder)))
+            Some((database.parse().unwrap(), folder.into()))
         })
         .unwrap();
+    (parent, database, folder)
+}
+
+/// Not a test of its own: what [`parent`] runs.
+#[tokio::test]
+async fn be_the_parent_that_is_killed() {
+    let Some(folder) = std::env::var_os(BE_THE_PARENT) else { return };
+    let (_one, _other, pid, folder) = if folder.is_empty() {
+        let server = OwnServer::start().await;
+        let (pid, folder) = (server.pid(), server.folder().to_owned());
+        (Some(server), None, pid, folder)
+    } else {
+        let embedded = Embedded::start(EmbeddedOptions::new(&folder)).await.unwrap();
+        let pid = embedded.pid();
+        (None, Some(embedded), pid, folder.into())
+    };
+    #[expect(clippy::print_stdout, reason = "tells the process that started this one")]
+    {
+        println!("database {} in {}", pid.unwrap(), folder.display());
+    }
+    std::future::pending::<()>().await;
+}
+
+#[test]
+fn the_database_and_the_scratch_folder_go_when_the_parent_is_killed() {
+    let (mut parent, database, folder) = parent(None);
     assert!(runs(database) && folder.exists());
     parent.kill().unwrap();
     parent.wait().unwrap();
@@ -150,17 +177,13 @@ fn the_database_and_its_folder_go_when_the_parent_is_killed() {
     wait_until("the folder outlives the parent", || !folder.exists());
 }
 
-/// Not a test of its own: see [`BE_THE_PARENT`].
 #[tokio::test]
-async fn be_the_parent_that_is_killed() {
-    if std::env::var_os(BE_THE_PARENT).is_some() {
-        let server = OwnServer::start().await;
-        #[expect(clippy::print_stdout, reason = "tells the process that started this one")]
-        {
-            println!("database {} in {}", server.pid().unwrap(), server.folder().display());
-        }
-        std::future::pending::<()>().await;
-    }
+async fn a_killed_process_can_be_started_again_at_once_on_the_same_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut parent, _, _) = parent(Some(folder.path()));
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    Embedded::start(EmbeddedOptions::new(folder.path())).await.unwrap().shutdown().await;
 }
 
 #[test]

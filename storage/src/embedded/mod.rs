@@ -89,8 +89,9 @@ impl Embedded {
         let files = data_dir.join("mongo");
         // For this user alone: the database asks nobody for a password.
         DirBuilder::new().recursive(true).mode(0o700).create(&files).map_err(|e| cannot("create", &files, &e))?;
-        let lock = lock(&data_dir)?;
         let port = free_port()?;
+        let uri = server.uri(port);
+        let lock = lock(&data_dir, &uri)?;
         let log = data_dir.join("mongo.log");
 
         let (state, seen) = watch::channel(State::default());
@@ -101,7 +102,7 @@ impl Embedded {
             .name("database".to_owned())
             .spawn(move || supervisor.run())
             .map_err(|e| Error::Embedded(format!("cannot start a thread for the database: {e}")))?;
-        let mut embedded = Self { uri: server.uri(port), state: seen, stop: Some(stop), supervisor: Some(thread) };
+        let mut embedded = Self { uri, state: seen, stop: Some(stop), supervisor: Some(thread) };
 
         let settled = embedded.state.wait_for(|state| state.listening || state.deaths >= DEATHS_AT_START);
         // An error of the channel itself means that the supervisor is gone: as bad as not listening.
@@ -162,8 +163,9 @@ impl Drop for Embedded {
     }
 }
 
-/// Takes the data folder for this process. The lock goes with the file handle, hence with the process.
-fn lock(data_dir: &Path) -> Result<File> {
+/// Takes the data folder for this process, and leaves there who we are, for whoever comes second. The lock goes with the file
+/// handle, hence with the process.
+fn lock(data_dir: &Path, uri: &str) -> Result<File> {
     let path = data_dir.join("mongo.lock");
     let mut file = OpenOptions::new()
         .read(true)
@@ -176,15 +178,16 @@ fn lock(data_dir: &Path) -> Result<File> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let holder = std::fs::read_to_string(&path).unwrap_or_default();
+            let (id, uri) = holder.trim_end().split_once('\n').unwrap_or_default();
             return Err(Error::Embedded(format!(
-                "the data folder {} is in use by another process (id {}): stop that, or use another folder",
+                "the data folder {} is in use by another process (id {id}): stop that, use another folder, or share its database \
+                 with ROOKERY_MONGODB_URI='{uri}'",
                 data_dir.display(),
-                holder.trim()
             )));
         }
         Err(TryLockError::Error(e)) => return Err(cannot("lock", &path, &e)),
     }
-    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(|e| cannot("write", &path, &e))?;
+    file.set_len(0).and_then(|()| writeln!(file, "{}\n{uri}", std::process::id())).map_err(|e| cannot("write", &path, &e))?;
     Ok(file)
 }
 
