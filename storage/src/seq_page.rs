@@ -176,9 +176,8 @@ async fn along<T>(
 /// spare.
 pub(crate) fn first_span(most: usize, numbers: i64, total: i64) -> i64 {
     let most = i64::try_from(most).unwrap_or(i64::MAX);
-    let (numbers, total) = (numbers.max(1), total.max(1));
-    let even = i128::from(most) * i128::from(numbers) * 5 / (i128::from(total) * 4);
-    i64::try_from(even).unwrap_or(i64::MAX).max(most).max(LEAST)
+    let even = i128::from(most) * i128::from(numbers.max(1)) / i128::from(total.max(1));
+    i64::try_from(even + even / 4).unwrap_or(i64::MAX).max(most).max(LEAST)
 }
 
 #[cfg(test)]
