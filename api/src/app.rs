@@ -7,7 +7,7 @@ use actix_web::{
     App, HttpServer,
     dev::Server,
     http::header,
-    middleware::{Compress, from_fn},
+    middleware::{Compress, Condition, from_fn},
     web::Data,
 };
 use anyhow::Context as _;
@@ -17,12 +17,13 @@ use tokio_util::sync::CancellationToken;
 use utoipa_actix_web::AppExt as _;
 
 use crate::{
+    auth::Auth,
     config::{Config, CorsOrigins},
     limits::{self, Limits},
     middleware::{observe, protect},
     openapi::{self, Methods, Published},
     routes, telemetry,
-    workers::{self, Workers},
+    workers::{Work, Workers},
 };
 
 /// How long requests may take to finish after the stop: the process is gone within ten seconds, and closing takes one at most.
@@ -50,18 +51,19 @@ pub struct Application {
 }
 
 impl Application {
-    /// Binds the port and starts the background work.
+    /// Binds the port and starts the background work: [`crate::workers::ALL`], or none of it in a process that only serves.
     ///
     /// # Errors
-    /// The port is taken.
-    pub fn build(config: &Config, store: Store) -> anyhow::Result<Self> {
+    /// The port is taken, or the signing key cannot be read or made.
+    pub fn build(config: &Config, store: Store, works: &[Work]) -> anyhow::Result<Self> {
         telemetry::metrics();
         let stop = CancellationToken::new();
         let limits = Data::new(Limits::new(config));
+        let auth = Data::new(Auth::new(config)?);
         let document = openapi::document();
         let methods = Data::new(Methods::of(&document));
         let document = Data::new(Published(document.to_json()?.into()));
-        let lifecycle = Arc::new(Lifecycle { workers: Workers::start(workers::ALL, &store, &stop), stop: stop.clone() });
+        let lifecycle = Arc::new(Lifecycle { workers: Workers::start(works, &store, &stop), stop: stop.clone() });
         tokio::spawn(evict(limits.clone().into_inner(), stop.clone()));
 
         let origins = config.cors_origins.clone();
@@ -71,6 +73,7 @@ impl Application {
                 .app_data(Data::new(shared_store.clone()))
                 .app_data(Data::from(shared_lifecycle.clone()))
                 .app_data(limits.clone())
+                .app_data(auth.clone())
                 .app_data(methods.clone())
                 .app_data(document.clone())
                 .into_utoipa_app()
@@ -80,7 +83,7 @@ impl Application {
             app.configure(routes::configure_pages)
                 .wrap(Compress::default())
                 .wrap(from_fn(protect))
-                .wrap(cors(&origins))
+                .wrap(Condition::new(origins != CorsOrigins::Only(Vec::new()), cors(&origins)))
                 .wrap(from_fn(observe))
         })
         .keep_alive(KEEP_ALIVE)

@@ -1,5 +1,6 @@
 //! The subcommands. What they print is their report, for people; everything else goes to the log.
 
+pub(crate) mod admin;
 pub(crate) mod migrate;
 pub(crate) mod openapi;
 pub(crate) mod serve;

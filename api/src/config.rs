@@ -377,7 +377,7 @@ impl SigningKey {
         let shown = path.display();
         match fs::metadata(&path) {
             Ok(meta) => {
-                anyhow::ensure!(meta.mode() & 0o077 == 0, "{shown} can be read by others: `chmod 600 {shown}`");
+                anyhow::ensure!(meta.mode() & 0o777 == 0o600, "{shown} must be for its owner alone: `chmod 600 {shown}`");
                 let text = SecretString::from(fs::read_to_string(&path).with_context(|| format!("cannot read {shown}"))?);
                 Self::parse(&text).map_err(|why| anyhow::anyhow!("{shown} is damaged: {why}"))
             }

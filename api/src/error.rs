@@ -353,7 +353,9 @@ pub fn chain(error: &(dyn StdError + 'static)) -> String {
 impl From<StorageError> for Problem {
     fn from(error: StorageError) -> Self {
         let code = match &error {
-            StorageError::Unavailable(_) | StorageError::Timeout(_) | StorageError::Conflict(_) => Code::DatabaseUnavailable,
+            StorageError::Unavailable(_) | StorageError::Timeout(_) | StorageError::Conflict(_) | StorageError::Busy => {
+                Code::DatabaseUnavailable
+            }
             StorageError::Corrupt { .. } | StorageError::Schema { .. } | StorageError::Refused(_) | StorageError::Embedded(_) => {
                 Code::Internal
             }

@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_field_that_does_not_fit_is_named() {
-        assert_eq!(refused(r#"{}"#), field("text", "missing"));
+        assert_eq!(refused("{}"), field("text", "missing"));
         assert_eq!(refused(r#"{"text":"a","colour":1}"#), field("colour", "unknown"));
         assert_eq!(refused(r#"{"text":7}"#), field("text", "wrong_type"));
         assert_eq!(refused(r#"{"text":null}"#), field("text", "wrong_type"));

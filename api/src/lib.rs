@@ -13,6 +13,8 @@ pub mod limits;
 pub mod middleware;
 pub mod openapi;
 pub mod page;
+pub mod passwords;
 pub mod routes;
 pub mod telemetry;
+pub mod tokens;
 pub mod workers;

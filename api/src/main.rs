@@ -25,6 +25,9 @@ enum Command {
     /// Brings the database to the schema of this version
     #[command(after_help = config::help_on_secrets())]
     Migrate,
+    /// Manages administrators
+    #[command(subcommand)]
+    Admin(commands::admin::Command),
     /// Prints the OpenAPI document
     Openapi,
 }
@@ -51,6 +54,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Serve(options) => commands::serve::run(&config, &options).await,
         Command::Migrate => commands::migrate::run(&config).await,
+        Command::Admin(command) => commands::admin::run(&config, &command).await,
         Command::Openapi => Ok(()),
     }
 }

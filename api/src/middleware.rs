@@ -79,7 +79,9 @@ impl Seen {
         let problem = if let Some(problem) = known {
             problem
         } else {
-            made = Problem::of_status(status);
+            // The framework speaks to the client where the client is at fault; what it says of its own faults is for the log.
+            let said = error.filter(|_| status.is_client_error()).map(ToString::to_string);
+            made = said.into_iter().fold(Problem::of_status(status), Problem::detail);
             &made
         };
         if status.is_server_error() {
@@ -89,9 +91,12 @@ impl Seen {
                 (None, None) => problem.to_string(),
             };
             let (code, status) = (problem.code(), status.as_u16());
-            self.span.in_scope(|| match code {
-                Code::Internal => tracing::error!(%code, status, fault, "a request failed"),
-                _ => tracing::warn!(%code, status, fault, "a request could not be answered"),
+            self.span.in_scope(|| {
+                if code == Code::Internal {
+                    tracing::error!(%code, status, fault, "a request failed");
+                } else {
+                    tracing::warn!(%code, status, fault, "a request could not be answered");
+                }
             });
         }
         serde_json::to_vec(&problem.document(&self.id, &self.path)).ok()

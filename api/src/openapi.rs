@@ -42,6 +42,8 @@ pub const DOCUMENT_PATH: &str = "/openapi.json";
     ),
     servers((url = "/", description = "This server")),
     tags(
+        (name = "auth", description = "Accounts, sessions and tokens"),
+        (name = "users", description = "Profiles"),
         (name = "operations", description = "Health, readiness, metrics and this document"),
     ),
     components(schemas(ProblemDocument<'static>, FieldError, Code)),

@@ -1,12 +1,14 @@
 //! Every route of the service, on one screen. Each handler says its own method and path, and what it takes and gives.
 
+mod auth;
 mod operations;
+pub mod users;
 
 use actix_web::{middleware::from_fn, web};
 use utoipa_actix_web::{scope, service_config::ServiceConfig};
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
-use crate::{auth, limits, openapi};
+use crate::{auth::authenticate, limits, openapi};
 
 /// The whole table.
 pub fn configure(all: &mut ServiceConfig<'_>) {
@@ -15,11 +17,21 @@ pub fn configure(all: &mut ServiceConfig<'_>) {
         .service(operations::get_metrics)
         .service(operations::get_openapi)
         // Wrapped from inside out: the token is read before the bucket of its user is charged.
-        .service(scope(openapi::BASE_PATH).wrap(from_fn(limits::limit)).wrap(from_fn(auth::authenticate)).configure(api));
+        .service(scope(openapi::BASE_PATH).wrap(from_fn(limits::limit)).wrap(from_fn(authenticate)).configure(api));
 }
 
 /// What lies under `/api/v1`.
-fn api(_api: &mut ServiceConfig<'_>) {}
+fn api(api: &mut ServiceConfig<'_>) {
+    api.service(auth::register_user)
+        .service(auth::log_in)
+        .service(auth::refresh_session)
+        .service(auth::log_out)
+        .service(auth::list_sessions)
+        .service(auth::revoke_session)
+        .service(auth::change_password)
+        .service(users::get_me)
+        .service(users::get_user);
+}
 
 /// The documentation's page, and what no route takes.
 pub fn configure_pages(pages: &mut web::ServiceConfig) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
 use rookery_domain::{
-    Email, Handle, Timestamp, UserId,
+    Email, Handle, SessionId, Timestamp, UserId,
     credentials::{ATTEMPTS_WINDOW, MAX_FAILED_ATTEMPTS},
     user::User,
 };
@@ -42,6 +42,28 @@ impl From<CredentialsDoc> for Credentials {
     }
 }
 
+/// An account as a login sees it.
+#[derive(Debug, Clone)]
+pub struct Account {
+    /// The account.
+    pub user: User,
+    /// Its address; imported accounts have none.
+    pub email: Option<Email>,
+    /// What its password is checked against; without one nobody can log in.
+    pub credentials: Option<Credentials>,
+}
+
+/// How the attempts of late went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// None failed.
+    Clean,
+    /// Some failed.
+    Failed,
+    /// Too many failed: wait so long.
+    LockedOut(Duration),
+}
+
 /// Whose failed attempts are counted.
 ///
 /// Logins are counted by what was typed, known or not, so that the count tells nothing about who exists. Proofs by somebody who is
@@ -73,13 +95,13 @@ fn normalised(identifier: &str) -> String {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct AttemptsDoc {
+    count: i64,
     window_start: bson::DateTime,
 }
 
 impl Store {
-    /// The live account with this handle or e-mail address, in any case, and what its password is checked against: none where it
-    /// has no password.
-    pub async fn login_account(&self, identifier: &str) -> Result<Option<(User, Option<Credentials>)>> {
+    /// The live account with this handle or e-mail address, in any case.
+    pub async fn login_account(&self, identifier: &str) -> Result<Option<Account>> {
         // Not in the folded form: only ASCII is folded in handles.
         let mut filter = match (Handle::parse(identifier.trim()), Email::parse(identifier)) {
             (Ok(handle), _) => doc! { "handle": handle.as_str() },
@@ -87,25 +109,42 @@ impl Store {
             _ => return Ok(None),
         };
         filter.insert("state", "live");
-        self.with_credentials(filter).await
+        self.find_account(filter).await
     }
 
-    /// A live account and what its password is checked against.
-    pub async fn credentials(&self, user: UserId) -> Result<Option<(User, Option<Credentials>)>> {
-        self.with_credentials(doc! { "_id": b(user), "state": "live" }).await
+    /// A live account with its credentials.
+    pub async fn account(&self, user: UserId) -> Result<Option<Account>> {
+        self.find_account(doc! { "_id": b(user), "state": "live" }).await
     }
 
-    async fn with_credentials(&self, filter: Document) -> Result<Option<(User, Option<Credentials>)>> {
+    async fn find_account(&self, filter: Document) -> Result<Option<Account>> {
         let Some(mut user) = self.coll::<UserDoc>(collections::USERS).find_one(filter).await? else { return Ok(None) };
         let credentials = user.credentials.take().map(Credentials::from);
-        Ok(Some((user.try_into()?, credentials)))
+        let email = user.email.take().and_then(|email| Email::parse(&email).ok());
+        Ok(Some(Account { user: user.try_into()?, email, credentials }))
     }
 
-    /// Sets a new password where `old` is still the current one. False means that it is not (any more).
+    /// Sets a new password where `old` is still the current one, and ends every session of the account but `kept`. False means
+    /// that `old` is not the current one (any more).
     ///
-    /// End the other sessions after this, not before: see [`Store::create_session`].
-    pub async fn change_password(&self, user: UserId, old: &Credentials, new_hash: &str, now: Timestamp) -> Result<bool> {
-        self.set_credentials(user, old, new_hash, now).await
+    /// The sessions are ended after the password is changed, so that a login with the old one cannot slip through between the two (see
+    /// [`Store::create_session`]). What a crash between the two leaves ends at its next refresh.
+    pub async fn change_password(
+        &self,
+        user: UserId,
+        kept: SessionId,
+        old: &Credentials,
+        new_hash: &str,
+        now: Timestamp,
+    ) -> Result<bool> {
+        // Each change is later than the last, whatever the clocks of two processes say.
+        let changed_at = now.max(old.changed_at.plus(Duration::from_millis(1)));
+        self.keep_session(user, kept, changed_at).await?;
+        if !self.set_credentials(user, old, new_hash, changed_at).await? {
+            return Ok(false);
+        }
+        self.revoke_other_sessions(user, kept).await?;
+        Ok(true)
     }
 
     /// Stores the same password under a stronger hash. It is no change of the password: sessions stay. One that was changed meanwhile
@@ -135,15 +174,17 @@ impl Store {
         Ok(self.coll::<Document>(collections::USERS).find_one(admin).projection(doc! { "_id": 1 }).await?.is_some())
     }
 
-    /// How long to wait, where too many attempts have failed of late. One read.
-    pub async fn locked_out(&self, attempts: Attempts<'_>, now: Timestamp) -> Result<Option<Duration>> {
-        let filter = doc! { "_id": attempts.key(), "count": { "$gte": MAX_FAILED_ATTEMPTS } };
-        let found = self.coll::<AttemptsDoc>(collections::LOGIN_ATTEMPTS).find_one(filter).await?;
-        Ok(found.map(|failed| timestamp(failed.window_start).plus(ATTEMPTS_WINDOW).since(now)).filter(|wait| !wait.is_zero()))
+    /// How the attempts of late went. One read.
+    pub async fn attempts(&self, of: Attempts<'_>, now: Timestamp) -> Result<Standing> {
+        let failed = self.coll::<AttemptsDoc>(collections::LOGIN_ATTEMPTS).find_one(doc! { "_id": of.key() }).await?;
+        let Some(failed) = failed else { return Ok(Standing::Clean) };
+        let wait = timestamp(failed.window_start).plus(ATTEMPTS_WINDOW).since(now);
+        let locked_out = failed.count >= MAX_FAILED_ATTEMPTS && !wait.is_zero();
+        Ok(if locked_out { Standing::LockedOut(wait) } else { Standing::Failed })
     }
 
     /// Counts a failed attempt; the first after a window has passed begins the next.
-    pub async fn count_failed_attempt(&self, attempts: Attempts<'_>, now: Timestamp) -> Result<()> {
+    pub async fn count_failed_attempt(&self, of: Attempts<'_>, now: Timestamp) -> Result<()> {
         let running = doc! { "$gt": ["$windowStart", date(now.minus(ATTEMPTS_WINDOW))] };
         let counted = |then: Bson, other: Bson| doc! { "$cond": [running.clone(), then, other] };
         let set = doc! { "$set": {
@@ -151,7 +192,7 @@ impl Store {
             "windowStart": counted("$windowStart".into(), date(now).into()),
         } };
         let attempts_of = self.coll::<Document>(collections::LOGIN_ATTEMPTS);
-        let count = || attempts_of.update_one(doc! { "_id": attempts.key() }, vec![set.clone()]).upsert(true);
+        let count = || attempts_of.update_one(doc! { "_id": of.key() }, vec![set.clone()]).upsert(true);
         match count().await {
             // Two began the count at the same time; now it is there.
             Err(error) if is_duplicate_key(&error) => count().await?,
@@ -161,8 +202,8 @@ impl Store {
     }
 
     /// Forgets failed attempts: the owner was here.
-    pub async fn forget_failed_attempts(&self, attempts: Attempts<'_>) -> Result<()> {
-        self.coll::<Document>(collections::LOGIN_ATTEMPTS).delete_one(doc! { "_id": attempts.key() }).await?;
+    pub async fn forget_failed_attempts(&self, of: Attempts<'_>) -> Result<()> {
+        self.coll::<Document>(collections::LOGIN_ATTEMPTS).delete_one(doc! { "_id": of.key() }).await?;
         Ok(())
     }
 }

@@ -27,4 +27,4 @@ pub mod users;
 pub mod verify;
 
 pub use error::{Error, Result};
-pub use store::{Settings, Store};
+pub use store::{Settings, Store, new_id, now};

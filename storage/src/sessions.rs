@@ -43,6 +43,8 @@ struct SessionDoc {
     #[serde(rename = "_id")]
     id: bson::Uuid,
     user_id: bson::Uuid,
+    /// The `changedAt` of the credentials that were proven.
+    proven_at: bson::DateTime,
     created_at: bson::DateTime,
     last_used_at: bson::DateTime,
     expires_at: bson::DateTime,
@@ -106,7 +108,8 @@ pub struct NewSession {
 pub enum Renewed {
     /// It was the current one and is spent now; the session is this account's.
     Now(UserId),
-    /// It was not the current one (any more), so that somebody holds a copy: its session is ended.
+    /// It was not the current one (any more), so that somebody holds a copy; or the account is gone, or its password was changed. The
+    /// session is ended.
     Ended,
 }
 
@@ -118,6 +121,7 @@ impl Store {
         let session = SessionDoc {
             id: b(new.id),
             user_id: b(new.user),
+            proven_at: date(new.credentials_changed_at),
             created_at: at,
             last_used_at: at,
             expires_at: date(new.now.plus(SESSION_LIVES)),
@@ -128,12 +132,17 @@ impl Store {
         self.coll::<SessionDoc>(collections::SESSIONS).insert_one(session).await?;
         // Write first, check after: whoever changes the password or deletes the account writes that first and then ends the
         // sessions it finds. Either it finds this one, or what it wrote is seen here.
-        let proven = doc! { "_id": b(new.user), "state": "live", "credentials.changedAt": date(new.credentials_changed_at) };
-        if self.coll::<Document>(collections::USERS).find_one(proven).projection(doc! { "_id": 1 }).await?.is_some() {
+        if self.proves(new.user, date(new.credentials_changed_at)).await? {
             return Ok(true);
         }
         self.revoke(doc! { "_id": b(new.id) }).await?;
         Ok(false)
+    }
+
+    /// Whether an account is live and what proved it at `proven_at` still does.
+    async fn proves(&self, user: UserId, proven_at: bson::DateTime) -> Result<bool> {
+        let proven = doc! { "_id": b(user), "state": "live", "credentials.changedAt": { "$lte": proven_at } };
+        Ok(self.coll::<Document>(collections::USERS).find_one(proven).projection(doc! { "_id": 1 }).await?.is_some())
     }
 
     /// The live sessions of an account, newest first.
@@ -192,6 +201,7 @@ impl Store {
         #[serde(rename_all = "camelCase")]
         struct Owner {
             user_id: bson::Uuid,
+            proven_at: bson::DateTime,
         }
         let mut filter = live(now);
         filter.insert("_id", b(session));
@@ -203,10 +213,17 @@ impl Store {
             "lastUsedAt": date(now),
             "expiresAt": date(now.plus(SESSION_LIVES)),
         } };
-        let renewed =
-            self.coll::<Owner>(collections::SESSIONS).find_one_and_update(filter, set).projection(doc! { "userId": 1 }).await?;
+        let renewed = self
+            .coll::<Owner>(collections::SESSIONS)
+            .find_one_and_update(filter, set)
+            .projection(doc! { "userId": 1, "provenAt": 1 })
+            .await?;
         if let Some(owner) = renewed {
-            return Ok(Renewed::Now(UserId(owner.user_id.into())));
+            let user = UserId(owner.user_id.into());
+            // A crash between a change of the password (or a deletion) and the end of its sessions leaves them to be found here.
+            if self.proves(user, owner.proven_at).await? {
+                return Ok(Renewed::Now(user));
+            }
         }
         self.revoke(doc! { "_id": b(session) }).await?;
         Ok(Renewed::Ended)
@@ -217,8 +234,16 @@ impl Store {
         self.revoke(doc! { "_id": b(session), "userId": b(user) }).await
     }
 
-    /// Ends every session of an account but one: after a change of the password.
-    pub async fn revoke_other_sessions(&self, user: UserId, kept: SessionId) -> Result<()> {
+    /// Lets one session go on under credentials that are about to change.
+    pub(crate) async fn keep_session(&self, user: UserId, session: SessionId, changed_at: Timestamp) -> Result<()> {
+        let own = doc! { "_id": b(session), "userId": b(user) };
+        let proven = doc! { "$set": { "provenAt": date(changed_at) } };
+        self.coll::<SessionDoc>(collections::SESSIONS).update_one(own, proven).await?;
+        Ok(())
+    }
+
+    /// Ends every session of an account but one.
+    pub(crate) async fn revoke_other_sessions(&self, user: UserId, kept: SessionId) -> Result<()> {
         self.revoke(doc! { "userId": b(user), "_id": { "$ne": b(kept) } }).await?;
         Ok(())
     }

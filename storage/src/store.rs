@@ -210,13 +210,15 @@ pub(crate) async fn until_no_conflict<T, F: Future<Output = Result<T>>>(mut once
 }
 
 /// Now, cut to milliseconds.
-pub(crate) fn now() -> Timestamp {
+#[must_use]
+pub fn now() -> Timestamp {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// A new id, later than every other that this process made.
-pub(crate) fn new_id() -> uuid::Uuid {
+#[must_use]
+pub fn new_id() -> uuid::Uuid {
     uuid::Uuid::now_v7()
 }
 

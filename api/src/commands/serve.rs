@@ -3,6 +3,7 @@
 use rookery_api::{
     app::{self, Application},
     config::Config,
+    workers,
 };
 use rookery_storage::migrations;
 
@@ -30,7 +31,7 @@ async fn serve(config: &Config, options: &Options, database: &Database) -> anyho
     } else {
         migrations::check(&database.store).await?;
     }
-    let application = Application::build(config, database.store.clone())?;
+    let application = Application::build(config, database.store.clone(), workers::ALL)?;
     app::stop_on_signals(application.stopper())?;
     for address in application.addresses() {
         super::report(&format!("Rookery listens on http://{address} and shows its API at http://{address}/docs/"))?;

@@ -14,6 +14,7 @@ pub(super) const SESSIONS: Collection = Collection {
             [
                 ("_id", id()),
                 ("userId", id()),
+                ("provenAt", date()),
                 ("createdAt", date()),
                 ("lastUsedAt", date()),
                 ("expiresAt", date()),
