@@ -49,6 +49,8 @@ pub enum Code {
     InvalidRefreshToken,
     /// The caller may not do this.
     Forbidden,
+    /// Somebody else made it.
+    NotYours,
     /// The password given as proof is wrong.
     WrongPassword,
     /// A block stands between the two accounts.
@@ -105,7 +107,7 @@ impl Code {
             Self::Unauthenticated | Self::InvalidToken | Self::InvalidCredentials | Self::InvalidRefreshToken => {
                 StatusCode::UNAUTHORIZED
             }
-            Self::Forbidden | Self::WrongPassword | Self::Blocked => StatusCode::FORBIDDEN,
+            Self::Forbidden | Self::NotYours | Self::WrongPassword | Self::Blocked => StatusCode::FORBIDDEN,
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::HandleTaken | Self::EmailTaken => StatusCode::CONFLICT,
@@ -139,6 +141,7 @@ impl Code {
             Self::InvalidCredentials => "No account has this identifier and this password",
             Self::InvalidRefreshToken => "The refresh token is not valid",
             Self::Forbidden => "Not allowed",
+            Self::NotYours => "Somebody else made it",
             Self::WrongPassword => "The password is wrong",
             Self::Blocked => "A block stands between the two accounts",
             Self::NotFound => "Not found",

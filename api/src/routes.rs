@@ -1,6 +1,7 @@
 //! Every route of the service, on one screen. Each handler says its own method and path, and what it takes and gives.
 
 mod auth;
+pub mod comments;
 mod operations;
 pub mod users;
 
@@ -30,7 +31,11 @@ fn api(api: &mut ServiceConfig<'_>) {
         .service(auth::revoke_session)
         .service(auth::change_password)
         .service(users::get_me)
-        .service(users::get_user);
+        .service(users::get_user)
+        .service(comments::create_comment)
+        .service(comments::list_comments)
+        .service(comments::get_comment)
+        .service(comments::delete_comment);
 }
 
 /// The documentation's page, and what no route takes.

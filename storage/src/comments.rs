@@ -149,11 +149,14 @@ impl Store {
     /// *Write first, check after*: it is inserted, and then post and parent are looked at again; where one of them was deleted meanwhile,
     /// the comment is withdrawn.
     pub async fn create_comment(&self, new: NewComment) -> Result<Result<Comment, CommentRefusal>> {
-        let place = match self.place_for(&new).await? {
-            Ok(place) => place,
-            Err(refusal) => return Ok(Err(refusal)),
+        let comment = match self.place_for(&new).await? {
+            Ok(place) => self.insert_comment(new, place).await?,
+            // Refused now, and yet an earlier call with its id may have made it.
+            Err(refusal) => match self.comment_doc(new.id).await? {
+                Some(earlier) if refusal != CommentRefusal::PostNotFound => earlier,
+                _ => return Ok(Err(refusal)),
+            },
         };
-        let comment = self.insert_comment(new, place).await?;
         match self.settle_comment(&comment).await? {
             Ok(()) => Ok(Ok(self.shown_comment(comment)?)),
             Err(refusal) => Ok(Err(refusal)),

@@ -361,6 +361,18 @@ async fn a_repeated_request_makes_no_second_comment() {
 }
 
 #[tokio::test]
+async fn a_repeated_reply_is_found_though_its_parent_was_deleted_meanwhile() {
+    let world = World::new().await;
+    let parent = world.comment("parent", None).await;
+    let new = world.new_comment("reply", Some(parent));
+    world.store().create_comment(new.clone()).await.unwrap().unwrap();
+    // The process died before it kept the answer.
+    world.delete(parent).await;
+    assert_eq!(world.store().create_comment(new.clone()).await.unwrap().unwrap().id, new.id);
+    assert_eq!(world.check().await, (1, 1));
+}
+
+#[tokio::test]
 async fn a_reply_waits_for_a_parent_that_is_not_counted() {
     let world = World::new().await;
     let parent = world.insert("parent", None).await;
