@@ -3,6 +3,7 @@
 mod auth;
 pub mod comments;
 mod operations;
+pub mod posts;
 pub mod users;
 
 use actix_web::{middleware::from_fn, web};
@@ -32,6 +33,11 @@ fn api(api: &mut ServiceConfig<'_>) {
         .service(auth::change_password)
         .service(users::get_me)
         .service(users::get_user)
+        .service(posts::create_post)
+        .service(posts::list_posts)
+        .service(posts::get_post)
+        .service(posts::delete_post)
+        .service(posts::list_user_posts)
         .service(comments::create_comment)
         .service(comments::list_comments)
         .service(comments::get_comment)

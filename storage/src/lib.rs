@@ -12,6 +12,7 @@ pub mod embedded;
 mod error;
 mod gather;
 pub mod graph;
+pub mod idempotency;
 mod lease;
 pub mod migrations;
 mod overflow;

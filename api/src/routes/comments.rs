@@ -1,18 +1,13 @@
 //! Comments: writing, listing, reading and deleting them.
 
-use actix_web::{
-    HttpResponse, delete, get,
-    http::header,
-    post,
-    web::Data,
-};
+use actix_web::{HttpResponse, delete, get, post, web::Data};
 use rookery_domain::{
     CommentId, PostId, Timestamp,
     comments::{Comment, CommentOrder, CommentRefusal, DeleteCommentRefusal},
     page::SeqCursor,
     text,
 };
-use rookery_storage::{Store, comments::NewComment, new_id};
+use rookery_storage::{Store, comments::NewComment};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -20,13 +15,14 @@ use crate::{
     auth::{MaybeViewer, Viewer},
     error::{Code, Problem, Result},
     extract::{IdParam, Json, PathId, Query},
-    openapi::BASE_PATH,
+    idempotency::{IdempotencyKey, IdempotencyParam, Made, create_once},
+    openapi,
     page::{ListParams, ListQuery},
     routes::users::UserSummaryResponse,
 };
 
 /// A new comment.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({ "text": "So true.", "parentId": "01890000-0000-7000-8000-000000000002" }))]
 pub struct CreateCommentRequest {
@@ -165,26 +161,32 @@ impl From<DeleteCommentRefusal> for Problem {
 /// The comment can be read as soon as this answers. Lists and totals have it at once too, unless many write under the post at the same
 /// time: then within a second. A comment under a post or an answer to a comment that is being deleted is refused as if that were gone
 /// already.
-#[utoipa::path(tag = "comments", params(IdParam), request_body = CreateCommentRequest, responses(
-    (status = 201, description = "The comment", body = CommentResponse, headers(("Location" = String, description = "The path of the comment"))),
-    (status = 404, description = "There is no such post, or none for the caller"),
-    (status = 422, description = "`validation_failed`: `errors` names `text` (`empty`, `too_long`, `too_many_bytes`, `control_character`) \
-        or `parentId` (`not_found`: there is no such comment under this post); `thread_too_deep` below level 100"),
+#[utoipa::path(tag = "comments", params(IdParam, IdempotencyParam), responses(
+    (status = 201, description = "The comment", body = CommentResponse, headers(
+        ("Location" = String, description = "Where the comment is"),
+        ("Idempotency-Replayed" = Option<String>, description = "`true` where the comment was made by an earlier call with the same key"),
+    )),
+    (status = 404, description = "There is no such post, or none that the caller may see"),
+    (status = 422, description = "`validation_failed`: the `text` breaks a rule, or there is no such comment as `parentId` under this post \
+        (`not_found`). `thread_too_deep`: the comment to answer is at level 100. `idempotency_key_reused`: the key was used with another body"),
 ))]
 #[post("/posts/{id}/comments")]
-pub async fn create_comment(
+pub(crate) async fn create_comment(
     viewer: Viewer,
-    post: PathId<PostId>,
-    Json(body): Json<CreateCommentRequest>,
+    PathId(post): PathId<PostId>,
+    key: IdempotencyKey,
+    Json(request): Json<CreateCommentRequest>,
     store: Data<Store>,
 ) -> Result<HttpResponse> {
-    let parent = parent_id(body.parent_id.as_deref())?;
-    let text = text::comment(&body.text)
-        .map_err(|fault| Problem::new(Code::ValidationFailed).field("text", fault.code(), fault.to_string()))?;
-    let new = NewComment { id: CommentId(new_id()), post: post.0, parent, author: viewer.user_id, text };
-    let comment = store.create_comment(new).await??;
-    let location = format!("{BASE_PATH}/comments/{}", comment.id);
-    Ok(HttpResponse::Created().insert_header((header::LOCATION, location)).json(CommentResponse::from(comment)))
+    let author = viewer.user_id;
+    let parent = parent_id(request.parent_id.as_deref())?;
+    create_once(&store, author, key, &request, async |id| {
+        let text = text::comment(&request.text)
+            .map_err(|fault| Problem::new(Code::ValidationFailed).field("text", fault.code(), fault.to_string()))?;
+        let comment = store.create_comment(NewComment { id: CommentId(id), post, parent, author, text }).await??;
+        Ok(Made { location: format!("{}/comments/{}", openapi::BASE_PATH, comment.id), body: CommentResponse::from(comment) })
+    })
+    .await
 }
 
 /// List the comments under a post
@@ -194,13 +196,13 @@ pub async fn create_comment(
 #[utoipa::path(tag = "comments", security((), ("bearer" = [])), params(IdParam, CommentsQuery, ListParams), responses(
     (status = 200, description = "A page of comments", body = CommentPageResponse,
         headers(("Link" = String, description = "The next and the previous page"))),
-    (status = 404, description = "There is no such post, or none for the caller"),
+    (status = 404, description = "There is no such post, or none that the caller may see"),
     (status = 422, description = "`validation_failed`: there is no such comment as `parentId` under this post"),
 ))]
 #[get("/posts/{id}/comments")]
-pub async fn list_comments(
+pub(crate) async fn list_comments(
     MaybeViewer(viewer): MaybeViewer,
-    post: PathId<PostId>,
+    PathId(post): PathId<PostId>,
     Query(query): Query<CommentsQuery>,
     list: ListQuery<SeqCursor>,
     store: Data<Store>,
@@ -211,7 +213,7 @@ pub async fn list_comments(
         CommentSort::Oldest => CommentOrder::Oldest,
     };
     let viewer = viewer.map(|viewer| viewer.user_id);
-    let comments = store.comments(post.0, viewer, parent, order, list.cursor, list.limit).await??;
+    let comments = store.comments(post, viewer, parent, order, list.cursor, list.limit).await??;
     let total = comments.total;
     Ok(list.answer(comments.page.map(CommentResponse::from), |items, next_cursor, prev_cursor| CommentPageResponse {
         items,
@@ -226,15 +228,15 @@ pub async fn list_comments(
 /// A deleted comment is there while it has replies, without its text and author.
 #[utoipa::path(tag = "comments", security((), ("bearer" = [])), params(IdParam), responses(
     (status = 200, description = "The comment", body = CommentResponse),
-    (status = 404, description = "There is no such comment, or none for the caller"),
+    (status = 404, description = "There is no such comment, or none that the caller may see"),
 ))]
 #[get("/comments/{id}")]
-pub async fn get_comment(
+pub(crate) async fn get_comment(
     MaybeViewer(viewer): MaybeViewer,
-    id: PathId<CommentId>,
+    PathId(id): PathId<CommentId>,
     store: Data<Store>,
 ) -> Result<HttpResponse> {
-    let comment = store.comment(id.0, viewer.map(|viewer| viewer.user_id)).await?.ok_or(Problem::not_found())?;
+    let comment = store.comment(id, viewer.map(|viewer| viewer.user_id)).await?.ok_or(Problem::not_found())?;
     Ok(HttpResponse::Ok().json(CommentResponse::from(comment)))
 }
 
@@ -244,11 +246,11 @@ pub async fn get_comment(
 #[utoipa::path(tag = "comments", params(IdParam), responses(
     (status = 204, description = "It is deleted"),
     (status = 403, description = "`not_yours`: somebody else wrote it"),
-    (status = 404, description = "There is no such comment (any more), or none for the caller"),
+    (status = 404, description = "There is no such comment (any more), or none that the caller may see"),
 ))]
 #[delete("/comments/{id}")]
-pub async fn delete_comment(viewer: Viewer, id: PathId<CommentId>, store: Data<Store>) -> Result<HttpResponse> {
-    store.delete_comment(id.0, viewer.user_id).await??;
+pub(crate) async fn delete_comment(viewer: Viewer, PathId(id): PathId<CommentId>, store: Data<Store>) -> Result<HttpResponse> {
+    store.delete_comment(id, viewer.user_id).await??;
     Ok(HttpResponse::NoContent().finish())
 }
 
