@@ -1,8 +1,8 @@
 //! Every route of the service, on one screen. Each handler says its own method and path, and what it takes and gives.
 
-mod auth;
+pub mod auth;
 pub mod comments;
-mod operations;
+pub mod operations;
 pub mod posts;
 pub mod users;
 
@@ -18,8 +18,14 @@ pub fn configure(all: &mut ServiceConfig<'_>) {
         .service(operations::check_readiness)
         .service(operations::get_metrics)
         .service(operations::get_openapi)
-        // Wrapped from inside out: the token is read before the bucket of its user is charged.
-        .service(scope(openapi::BASE_PATH).wrap(from_fn(limits::limit)).wrap(from_fn(authenticate)).configure(api));
+        .service(
+            scope(openapi::BASE_PATH)
+                // Wrapped from inside out: the token is read before the bucket of its user is charged.
+                .wrap(from_fn(limits::limit))
+                .wrap(from_fn(authenticate))
+                .wrap(from_fn(limits::limit_refused))
+                .configure(api),
+        );
 }
 
 /// What lies under `/api/v1`.

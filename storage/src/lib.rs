@@ -10,6 +10,7 @@ pub mod comments;
 pub mod credentials;
 pub mod embedded;
 mod error;
+pub mod feed;
 mod gather;
 pub mod graph;
 pub mod idempotency;
@@ -24,6 +25,7 @@ mod shared;
 mod store;
 pub mod testing;
 mod time_page;
+pub mod timelines;
 pub mod users;
 pub mod verify;
 

@@ -103,6 +103,8 @@ impl Store {
             }
             Err(error) => return Err(error.into()),
         }
+        // Before the answer, so that the next read of this process has it.
+        self.shared().add_undelivered(author, post.delivery.state == DeliveryState::Pull);
         if post.seq.is_none() {
             match attempt(self.count_posts(author, &[post.id])).await? {
                 Attempt::Applied(Counted::All) => {}
