@@ -45,6 +45,7 @@ pub const DOCUMENT_PATH: &str = "/openapi.json";
         (name = "auth", description = "Accounts, sessions and tokens"),
         (name = "users", description = "Profiles"),
         (name = "posts", description = "Writing, reading and deleting posts"),
+        (name = "comments", description = "Comments and replies"),
         (name = "operations", description = "Health, readiness, metrics and this document"),
     ),
     components(schemas(ProblemDocument<'static>, FieldError, Code)),

@@ -43,7 +43,11 @@ fn api(api: &mut ServiceConfig<'_>) {
         .service(posts::list_posts)
         .service(posts::get_post)
         .service(posts::delete_post)
-        .service(posts::list_user_posts);
+        .service(posts::list_user_posts)
+        .service(comments::create_comment)
+        .service(comments::list_comments)
+        .service(comments::get_comment)
+        .service(comments::delete_comment);
 }
 
 /// The documentation's page, and what no route takes.

@@ -22,7 +22,7 @@ use rookery_domain::{
     user::{Relation, UserSummary},
 };
 
-pub(crate) use self::docs::{AuthorDoc, DeliveryState, PostDoc, PostState, RecentCommentDoc};
+pub(crate) use self::docs::{AuthorDoc, DeliveryState, PostDoc, PostState, RecentCommentDoc, VisibilityDoc};
 use self::docs::{PendingDoc, PostSeqDoc, WriterDoc};
 use crate::{
     Result, Store,
