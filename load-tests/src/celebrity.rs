@@ -117,20 +117,25 @@ impl Scenario {
     /// # Errors
     /// The setting cannot be made, or the run was interrupted. Failed calls of a measured part are in the report instead.
     pub(crate) async fn run(&self, report: &mut Report) -> Result<()> {
-        self.bare_limits(report).await?;
+        self.bare_limits(report).await.context("bare limits")?;
+        let mut readers = self.set_up().await.context("setting up")?;
+        self.follow_storm(report).await.context("follow storm")?;
+        self.fan_out(report).await.context("fan-out")?;
+        self.troupe.sign_in_again(&mut readers).await.context("feed")?;
+        let readers = Arc::new(readers);
+        self.feed(&readers, report).await.context("feed")?;
+        self.all_at_once(&readers, report).await.context("all at once")?;
+        self.largest_against_small(report).await.context("largest against small")
+    }
+
+    /// Readers, and posts for them to find.
+    async fn set_up(&self) -> Result<Vec<Reader>> {
         let celebrities = self.troupe.sign_in(&self.cast.celebrities).await?;
         let authors = self.troupe.sign_in(&self.cast.authors).await?;
         self.expect_celebrity(&celebrities[0]).await?;
-        let mut readers = self.troupe.readers(self.sizes.readers, &celebrities, &authors).await?;
+        let readers = self.troupe.readers(self.sizes.readers, &celebrities, &authors).await?;
         self.write_posts(celebrities, authors).await?;
-
-        self.follow_storm(report).await?;
-        self.fan_out(report).await?;
-        self.troupe.sign_in_again(&mut readers).await?;
-        let readers = Arc::new(readers);
-        self.feed(&readers, report).await?;
-        self.all_at_once(&readers, report).await?;
-        self.largest_against_small(report).await
+        Ok(readers)
     }
 
     fn api(&self) -> &Api {
@@ -155,7 +160,7 @@ impl Scenario {
         if let Some(code) = bare.errors.keys().next() {
             bail!("the service does not answer /healthz ({code})");
         }
-        report.limits.http_bare_per_s = Some(bare.rate());
+        report.limits.http_bare_per_s = Some(bare.rate().round());
         if let Some(raw) = &self.raw {
             self.go_on()?;
             report.limits.find_one_per_s = Some(raw.find_one(&self.driver, self.sizes.callers, self.sizes.limit).await?);
@@ -315,7 +320,7 @@ impl Scenario {
                 if let Some(code) = find_one.errors.keys().next() {
                     bail!("/bench/find-one failed ({code})");
                 }
-                report.limits.http_find_one_per_s = Some(find_one.rate());
+                report.limits.http_find_one_per_s = Some(find_one.rate().round());
             }
             Err(Failure(code)) if code.starts_with("404") => {
                 report.remark("The service has no /bench/find-one (ROOKERY_BENCH=on), so the feed has no ratio.");
@@ -370,8 +375,8 @@ impl Scenario {
         let mut walked = Measured::new("follower_walk");
         let mut pages = Vec::new();
         for account in [&small, &celebrity] {
-            let began = Instant::now();
             let followers = self.until_followers_rest(account.id).await?;
+            let began = Instant::now();
             let walk = self.walk(account.id).await?;
             let same = walk.followers == followers;
             let wrong = || Failure::wrong(format!("a walk of {} followers where the profile says {followers}", walk.followers));

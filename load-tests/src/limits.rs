@@ -158,7 +158,7 @@ fn rate(measured: &Measured) -> Result<f64> {
     if let Some((code, count)) = measured.errors.iter().next() {
         bail!("{}: {count} errors, {code}", measured.name);
     }
-    Ok(measured.rate())
+    Ok(measured.rate().round())
 }
 
 fn failure(error: &DriverError) -> Failure {
@@ -186,9 +186,15 @@ fn set_ids(document: &mut Document, ids: &[(&str, Uuid)]) {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test that fails to unwrap has failed")]
+
     use mongodb::bson;
 
     use super::*;
+    use crate::{
+        loops::Stop,
+        service::{DATABASE, DatabaseServer},
+    };
 
     #[test]
     fn a_document_is_made_after_another_with_new_ids_alone() {
@@ -206,6 +212,47 @@ mod tests {
         let mut generated = doc! { "_id": bson::oid::ObjectId::new(), "ownerId": uuid(8) };
         set_ids(&mut generated, &ids);
         assert_eq!(generated, doc! { "ownerId": uuid(2) });
+    }
+
+    #[tokio::test]
+    async fn limits_are_measured_with_the_live_indexes_and_leave_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = DatabaseServer::start(folder.path()).await.unwrap();
+        let raw = Raw::connect(server.uri(), DATABASE).await.unwrap();
+        let unique = mongodb::options::IndexOptions::builder().unique(true).build();
+        let pending = mongodb::options::IndexOptions::builder().partial_filter_expression(doc! { "pending": true }).build();
+        for (name, pair) in [("follows", ["followerId", "followeeId"]), ("timeline_entries", ["ownerId", "postId"])] {
+            let live: Collection<Document> = raw.live.collection(name);
+            let id = bson::Uuid::new();
+            live.insert_one(doc! { "_id": id, pair[0]: id, pair[1]: id, "seq": 1_i64 }).await.unwrap();
+            live.create_indexes([
+                IndexModel::builder().keys(doc! { pair[0]: 1, pair[1]: 1 }).options(unique.clone()).build(),
+                IndexModel::builder().keys(doc! { pair[1]: 1, "_id": 1 }).options(pending.clone()).build(),
+            ])
+            .await
+            .unwrap();
+        }
+
+        let driver = Driver::new(Stop::new().1);
+        let short = Duration::from_millis(50);
+        assert!(raw.find_one(&driver, 4, short).await.unwrap() > 0.0);
+        assert!(raw.insert_one(&driver, 4, short).await.unwrap() > 0.0);
+        assert!(raw.insert_many(&driver, short).await.unwrap() > 0.0);
+
+        for name in ["follows", "timeline_entries"] {
+            let names = async |database: &Database| database.collection::<Document>(name).list_index_names().await.unwrap();
+            assert_eq!(names(&raw.scratch).await, names(&raw.live).await);
+            assert_eq!(raw.live.collection::<Document>(name).count_documents(doc! {}).await.unwrap(), 1);
+        }
+        let edge = raw.scratch.collection::<Document>("follows").find_one(doc! {}).await.unwrap().unwrap();
+        assert!(edge.get_bool("pending").unwrap() && !edge.contains_key("seq"), "{edge}");
+
+        assert!(!raw.has_pending_follows(Uuid::nil()).await.unwrap());
+        assert!(raw.client.list_database_names().await.unwrap().iter().any(|name| name.starts_with("load_tests_")));
+        raw.close().await.unwrap();
+        let client = mongodb::Client::with_uri_str(server.uri()).await.unwrap();
+        assert!(!client.list_database_names().await.unwrap().iter().any(|name| name.starts_with("load_tests_")));
+        server.stop().await.unwrap();
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ mod report;
 mod service;
 
 use std::{
-    io::{Read as _, Write as _},
+    io::Write as _,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
@@ -85,9 +85,9 @@ struct Seed {
     /// The data folder of the service (`ROOKERY_DATA_DIR`). Where `ROOKERY_MONGODB_URI` is set, that database is loaded.
     #[arg(long, value_name = "DIR", default_value = "./data", env = "ROOKERY_DATA_DIR")]
     data_dir: PathBuf,
-    /// Read one password for all accounts from standard input; without it nobody can log in to them.
+    /// Give every account the one password by which `run --base-url` logs in; without it nobody can log in to them.
     #[arg(long)]
-    password_stdin: bool,
+    with_password: bool,
     /// The `rookery` program [default: beside this one].
     #[arg(long, value_name = "PATH")]
     rookery: Option<PathBuf>,
@@ -98,8 +98,8 @@ struct Seed {
 struct CelebrityArguments {
     #[command(flatten)]
     graph: GraphArguments,
-    /// A running service at 127.0.0.1 to drive, with its rate limits off. The edge list must have been loaded into it with the password
-    /// that `--help` of `seed` and the documentation name; a synthetic graph is made over HTTP.
+    /// A running service at 127.0.0.1 to drive, with its rate limits off. An edge list must have been loaded into its database before, by
+    /// `seed --with-password`; a synthetic graph is made over HTTP.
     #[arg(long, value_name = "URL", conflicts_with_all = ["spawn", "data_dir", "verify"])]
     base_url: Option<String>,
     /// Start a database and a service for the run and end them after it (the default).
@@ -168,13 +168,23 @@ fn rate(text: &str) -> Result<f64, String> {
 const INTERRUPTED: u8 = 130;
 
 #[tokio::main]
-async fn main() -> Result<ExitCode> {
-    let arguments = Arguments::parse();
+async fn main() -> ExitCode {
+    match command(Arguments::parse().command).await {
+        Ok(code) => code,
+        Err(error) => {
+            // Without a backtrace: what fails here is the setting, and the chain of causes names it.
+            let _ = writeln!(std::io::stderr(), "load-tests: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn command(command: Command) -> Result<ExitCode> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let (sender, stop) = Stop::new();
     let work = async {
-        match arguments.command {
+        match command {
             Command::Seed(seed) => seed_graph(&seed).await,
             Command::Run(Run::Celebrity(celebrity)) => run_celebrity(&celebrity, &stop).await,
         }
@@ -194,13 +204,7 @@ async fn main() -> Result<ExitCode> {
 
 async fn seed_graph(seed: &Seed) -> Result<ExitCode> {
     let rookery = service::find_rookery(seed.rookery.as_deref())?;
-    let password = if seed.password_stdin {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("cannot read the password")?;
-        Some(text.trim_end_matches(['\r', '\n']).to_owned())
-    } else {
-        None
-    };
+    let password = seed.with_password.then_some(PASSWORD);
     let file = if let Some(edges) = &seed.graph.edges {
         edges.clone()
     } else {
@@ -211,7 +215,7 @@ async fn seed_graph(seed: &Seed) -> Result<ExitCode> {
         file
     };
     let environment = [("ROOKERY_DATA_DIR", seed.data_dir.to_string_lossy().into_owned())];
-    service::import(&rookery, &environment, &file, seed.graph.mutual, password.as_deref()).await?;
+    service::import(&rookery, &environment, &file, seed.graph.mutual, password).await?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -201,7 +201,12 @@ impl Report {
                     Goal::AtLeast(wanted) => ("≥", wanted),
                     Goal::AtMost(wanted) => ("≤", wanted),
                 };
-                format!("{sign} {wanted:.2} {}", if line.goal_met() { "pass" } else { "FAIL" })
+                let verdict = match line.ratio {
+                    None => "not measured",
+                    Some(_) if line.goal_met() => "pass",
+                    Some(_) => "FAIL",
+                };
+                format!("{sign} {wanted:.2} {verdict}")
             });
             table.add_row([
                 line.name.clone(),
