@@ -1,1 +1,56 @@
-fn main() {}
+//! The `rookery` command: reads the configuration and hands over to one of the commands.
+
+mod commands;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use rookery_api::config::{self, Config, Flags};
+
+/// A social graph and feed on MongoDB.
+#[derive(Debug, Parser)]
+#[command(name = "rookery", version, after_help = config::help_on_secrets(), max_term_width = 120)]
+struct Cli {
+    #[command(flatten)]
+    flags: Flags,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serves the API and does the background work
+    #[command(after_help = config::help_on_secrets())]
+    Serve(commands::serve::Options),
+    /// Brings the database to the schema of this version
+    #[command(after_help = config::help_on_secrets())]
+    Migrate,
+    /// Prints the OpenAPI document
+    Openapi,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            commands::report_failure(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(cli: Cli) -> anyhow::Result<()> {
+    if let Command::Openapi = cli.command {
+        return commands::openapi::run();
+    }
+    let environment = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    let config = Config::from_vars(|name| cli.flags.get(name).or_else(|| environment(name)))?;
+    rookery_api::telemetry::start_log(&config)?;
+    match cli.command {
+        Command::Serve(options) => commands::serve::run(&config, &options).await,
+        Command::Migrate => commands::migrate::run(&config).await,
+        Command::Openapi => Ok(()),
+    }
+}

@@ -1,6 +1,12 @@
-//! Comments: what other layers see of them, the subset kept in the post, and the tree.
+//! Comments: what other layers see of them, the subset kept in the post, and how far a range of a list reaches.
+//!
+//! What counting and deleting do to the tree is in [`tree`].
 
-use crate::{CommentId, PostId, Timestamp, user::UserSummary};
+pub mod tree;
+
+use std::time::Duration;
+
+use crate::{CommentId, Page, PostId, Timestamp, page::SeqCursor, user::UserSummary};
 
 /// Comments of the subset that a post shows.
 pub const RECENT_SHOWN: usize = 10;
@@ -8,6 +14,9 @@ pub const RECENT_SHOWN: usize = 10;
 pub const RECENT_KEPT: usize = 15;
 /// The deepest level of replies; the first level is 0.
 pub const MAX_DEPTH: i32 = 100;
+/// How long a hidden tombstone stays: a reply that was accepted while its parent was being deleted must find it, and no request lives
+/// that long.
+pub const TOMBSTONE_KEPT: Duration = Duration::from_mins(1);
 
 /// A comment, or what is left of one that was deleted but has replies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,4 +43,86 @@ pub struct Comment {
     pub replies: i64,
     /// Whether only its place in the tree is left.
     pub deleted: bool,
+}
+
+/// A page of the comments under a post or of the replies to one comment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommentPage {
+    /// The comments, in the order asked for.
+    pub page: Page<Comment, SeqCursor>,
+    /// How many a walk of the whole list meets: live comments, and tombstones that are shown.
+    pub total: i64,
+}
+
+/// The order of a list of comments.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CommentOrder {
+    /// The last counted first.
+    #[default]
+    Newest,
+    /// The first counted first, so that a parent stands before its replies.
+    Oldest,
+}
+
+/// Why a comment, or a list of comments, is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CommentRefusal {
+    /// The post is absent, deleted, or not for this viewer.
+    #[error("there is no such post")]
+    PostNotFound,
+    /// The comment to answer is absent, deleted, or under another post.
+    #[error("there is no such comment under this post")]
+    ParentNotFound,
+    /// The comment to answer is at [`MAX_DEPTH`] already.
+    #[error("a thread is at most {MAX_DEPTH} levels deep")]
+    ThreadTooDeep,
+}
+
+/// Why a comment is not deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DeleteCommentRefusal {
+    /// The comment is absent or was deleted before.
+    #[error("there is no such comment")]
+    NotFound,
+    /// Somebody else wrote it.
+    #[error("only its author may delete a comment")]
+    NotYours,
+}
+
+/// How many comments the subset lacks that holds `kept` of a post's `live` ones.
+#[must_use]
+pub fn missing_from_subset(kept: usize, live: i64) -> usize {
+    usize::try_from(live).unwrap_or(0).min(RECENT_KEPT).saturating_sub(kept)
+}
+
+/// How long a range of sequence numbers is to be read for `wanted` items, where `items` are spread over `numbers`: by the density, with
+/// a quarter to spare. A range that comes back short is doubled by the caller, so an uneven spread costs a few reads more.
+#[must_use]
+pub fn first_span(wanted: usize, numbers: i64, items: i64) -> i64 {
+    let wanted = i64::try_from(wanted).unwrap_or(i64::MAX / 8).max(1);
+    let spread = (numbers.max(1) / items.max(1)).saturating_add(1);
+    wanted.saturating_add(wanted / 4 + 1).saturating_mul(spread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_subset_lacks_what_is_live_and_not_kept() {
+        assert_eq!(missing_from_subset(0, 0), 0);
+        assert_eq!(missing_from_subset(3, 3), 0);
+        assert_eq!(missing_from_subset(14, 14), 0);
+        assert_eq!(missing_from_subset(14, 1_000), 1);
+        assert_eq!(missing_from_subset(0, 1_000), RECENT_KEPT);
+        assert_eq!(missing_from_subset(15, -1), 0, "never below zero, whatever the total says");
+    }
+
+    #[test]
+    fn a_span_follows_the_density() {
+        assert_eq!(first_span(20, 20, 20), 52);
+        assert_eq!(first_span(20, 1_000_000, 1_000_000), 52, "no longer for a longer list");
+        assert!(first_span(20, 1_000_000, 10) > 1_000_000, "few replies of a large post: all of it at once");
+        assert!(first_span(usize::MAX, i64::MAX, 0) > 0);
+    }
 }

@@ -1,6 +1,12 @@
 //! Posts as other layers see them.
 
-use crate::{PostId, Timestamp, comments::Comment, user::UserSummary};
+use std::time::Duration;
+
+use crate::{
+    PostId, Timestamp,
+    comments::Comment,
+    user::{Relation, UserSummary},
+};
 
 /// Who may see a post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,4 +66,68 @@ pub struct PostViewer {
     pub reposted: bool,
     /// The viewer has bookmarked it.
     pub bookmarked: bool,
+}
+
+/// Whether somebody may see a post, by how they stand to its author; an anonymous reader stands in no relation.
+#[must_use]
+pub const fn may_see(visibility: Visibility, own: bool, to_author: Relation) -> bool {
+    let blocked = to_author.blocking || to_author.blocked_by;
+    own || (!blocked && (matches!(visibility, Visibility::Public) || to_author.following))
+}
+
+/// A list of so many posts is read in one slice: it costs less than a second one would.
+const ONE_SLICE: i64 = 200;
+
+/// How long a slice of an account's posts must be to hold about twice the `wanted` ones, if its `total` posts were spread evenly over the
+/// `age` of the account; none if the whole list is one slice.
+///
+/// Lists without a sequence number are read in time slices of their ids, bounded on both sides, so that a page never costs more
+/// because the list is long.
+#[must_use]
+pub fn first_slice(wanted: usize, total: i64, age: Duration) -> Option<Duration> {
+    if total <= ONE_SLICE {
+        return None;
+    }
+    let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
+    let total = u32::try_from(total).unwrap_or(u32::MAX);
+    Some((age / total).saturating_mul(wanted.saturating_mul(2)).max(Duration::from_secs(1)))
+}
+
+/// How long the slice after one that came back short must be: twice as long, and more after an empty one, so that years of silence are
+/// crossed in a few steps.
+#[must_use]
+pub const fn next_slice(span: Duration, found: usize) -> Duration {
+    span.saturating_mul(if found == 0 { 8 } else { 2 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_post_for_followers_is_seen_by_them_and_its_author_alone() {
+        let (stranger, follower) = (Relation::default(), Relation { following: true, ..Relation::default() });
+        for (own, relation, sees) in [(true, stranger, true), (false, follower, true), (false, stranger, false)] {
+            assert_eq!(may_see(Visibility::Followers, own, relation), sees);
+            assert!(may_see(Visibility::Public, own, relation));
+        }
+    }
+
+    #[test]
+    fn a_block_either_way_hides_every_post() {
+        for blocked in [Relation { blocking: true, ..Relation::default() }, Relation { blocked_by: true, ..Relation::default() }] {
+            assert!(!may_see(Visibility::Public, false, blocked));
+            assert!(!may_see(Visibility::Followers, false, Relation { following: true, ..blocked }));
+        }
+    }
+
+    #[test]
+    fn a_slice_is_as_long_as_the_posts_are_rare() {
+        let day = Duration::from_secs(86_400);
+        assert_eq!(first_slice(20, 200, day * 365), None, "all of it at once");
+        assert_eq!(first_slice(20, 1000, day * 1000), Some(day * 40));
+        assert_eq!(first_slice(20, 1_000_000, Duration::from_secs(60)), Some(Duration::from_secs(1)));
+        let steps = std::iter::successors(Some(Duration::from_secs(1)), |span| Some(next_slice(*span, 0)));
+        assert_eq!(steps.take_while(|span| *span < day * 3650).count(), 10, "ten years are crossed in ten steps");
+    }
 }

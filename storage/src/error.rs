@@ -6,7 +6,7 @@ use mongodb::error::{Error as DriverError, ErrorKind, WriteFailure};
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A fault: never an outcome that a caller could expect.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// The database does not answer. Trying again later may help.
     #[error("the database does not answer")]
@@ -17,6 +17,9 @@ pub enum Error {
     /// A transaction met another that wrote the same document. Trying again at once may help.
     #[error("a write conflict")]
     Conflict(#[source] DriverError),
+    /// Others kept undoing what the call was doing. Trying again later may help.
+    #[error("the documents are too busy")]
+    Busy,
     /// A document that this version cannot read: damaged, or written by a newer version. Never skipped, never overwritten.
     #[error("a document in {collection} cannot be read: {detail}")]
     Corrupt {
@@ -47,7 +50,7 @@ impl Error {
     /// Whether the same call may succeed later without anything being mended.
     #[must_use]
     pub const fn retryable(&self) -> bool {
-        matches!(self, Self::Unavailable(_) | Self::Timeout(_) | Self::Conflict(_))
+        matches!(self, Self::Unavailable(_) | Self::Timeout(_) | Self::Conflict(_) | Self::Busy)
     }
 
     /// Whether a transaction met another that wrote the same document.
@@ -105,5 +108,13 @@ pub(crate) fn is_duplicate_key(error: &DriverError) -> bool {
         }
         ErrorKind::BulkWrite(bulk) => !bulk.write_errors.is_empty() && bulk.write_errors.values().all(|e| e.code == DUPLICATE_KEY),
         _ => code_of(error) == Some(DUPLICATE_KEY),
+    }
+}
+
+/// The places, in an unordered insert of many, of the documents that were not inserted.
+pub(crate) fn failed_indexes(error: &DriverError) -> std::collections::HashSet<usize> {
+    match error.kind.as_ref() {
+        ErrorKind::InsertMany(many) => many.write_errors.iter().flatten().map(|write| write.index).collect(),
+        _ => std::collections::HashSet::new(),
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct Lease {
     store: Store,
     name: String,
     owner: bson::Uuid,
+    /// The holder before did not give it back.
+    pub(crate) inherited: bool,
 }
 
 impl Lease {
@@ -43,16 +45,17 @@ impl Lease {
     pub(crate) async fn take(store: &Store, name: &str) -> Result<Option<Self>> {
         let at = now();
         let free = doc! { "_id": name, "until": { "$lt": date(at) } };
-        let mine = doc! { "$set": { "owner": bson::Uuid::new(), "until": date(at.plus(LASTS)) } };
+        let owner = bson::Uuid::new();
+        let mine = doc! { "$set": { "owner": owner, "until": date(at.plus(LASTS)) } };
         let taken = store
             .coll::<LockDoc>(collections::LOCKS)
             .find_one_and_update(free, mine)
             .upsert(true)
-            .return_document(ReturnDocument::After)
+            .return_document(ReturnDocument::Before)
             .await;
+        let lease = |inherited| Some(Self { store: store.clone(), name: name.to_owned(), owner, inherited });
         match taken {
-            Ok(Some(lock)) => Ok(Some(Self { store: store.clone(), name: lock.name, owner: lock.owner })),
-            Ok(None) => Ok(None),
+            Ok(before) => Ok(lease(before.is_some())),
             // The upsert found it held.
             Err(error) if is_duplicate_key(&error) => Ok(None),
             Err(error) => match Error::from(error) {

@@ -4,14 +4,27 @@
 //! children (follows, posts, comments) are applied to their parents. Document types never leave this crate: what passes out are the
 //! types of `rookery-domain`. Expected outcomes are values, refusals are the domain's enums, and [`Error`] has faults only.
 
+mod bulk;
 pub mod collections;
+pub mod comments;
+pub mod credentials;
 pub mod embedded;
 mod error;
+mod gather;
+pub mod graph;
 mod lease;
 pub mod migrations;
+mod overflow;
 pub mod pending;
+pub mod posts;
+mod seq_page;
+pub mod sessions;
+mod shared;
 mod store;
+pub mod testing;
+mod time_page;
 pub mod users;
+pub mod verify;
 
 pub use error::{Error, Result};
 pub use store::{Settings, Store};

@@ -1,16 +1,27 @@
 //! The connection to one database, handed to everybody as a cheap clone.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use bson::doc;
 use mongodb::{
     Client, ClientSession, Collection, Database,
+    error::ErrorKind,
     options::{Acknowledgment, ClientOptions, WriteConcern},
 };
 use rookery_domain::{Timestamp, fanout::FeedModel};
 use tokio::sync::Notify;
 
-use crate::{Error, Result};
+use crate::{
+    Error, Result,
+    gather::Gather,
+    graph::{NewFollow, Standing, Written},
+    sessions::Revoked,
+    shared::Shared,
+};
 
 /// What the store decides by; the same in every process of one deployment, but for the feed model.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +52,10 @@ struct Inner {
     db: Database,
     settings: Settings,
     wake: Wake,
+    shared: Shared,
+    follows: Gather<NewFollow, Written>,
+    standings: Gather<Written, Standing>,
+    revoked: Revoked,
 }
 
 /// Hints that there is background work. A hint may be lost: polling finds what it missed.
@@ -67,8 +82,17 @@ impl Store {
         let client = Client::with_options(options)?;
         let db = client.database(database);
         db.run_command(doc! { "ping": 1 }).await?;
-        let inner = Inner { client, db, settings, wake: Wake::default() };
-        Ok(Self { inner: Arc::new(inner) })
+        let inner = Arc::new_cyclic(|weak| Inner {
+            client,
+            db,
+            settings,
+            wake: Wake::default(),
+            shared: Shared::default(),
+            revoked: Revoked::default(),
+            follows: gather(weak, |store, batch| async move { store.write_follows(batch).await }),
+            standings: gather(weak, |store, batch| async move { store.standings(batch).await }),
+        });
+        Ok(Self { inner })
     }
 
     /// The settings given at the start.
@@ -81,6 +105,21 @@ impl Store {
     #[must_use]
     pub fn wake(&self) -> &Wake {
         &self.inner.wake
+    }
+
+    /// What this process remembers for all readers.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.inner.shared
+    }
+
+    /// Where concurrent follows meet to be written together.
+    pub(crate) fn gathered_follows(&self) -> &Gather<NewFollow, Written> {
+        &self.inner.follows
+    }
+
+    /// Where concurrent follows meet to be checked together.
+    pub(crate) fn gathered_standings(&self) -> &Gather<Written, Standing> {
+        &self.inner.standings
     }
 
     /// Whether the database answers.
@@ -99,8 +138,9 @@ impl Store {
         self.inner.client.clone().shutdown().immediate(true).await;
     }
 
-    pub(crate) fn client(&self) -> &Client {
-        &self.inner.client
+    /// What this process remembers of ended sessions.
+    pub(crate) fn revoked(&self) -> &Revoked {
+        &self.inner.revoked
     }
 
     pub(crate) fn db(&self) -> &Database {
@@ -120,6 +160,25 @@ impl Store {
         session.start_transaction().await?;
         Ok(session)
     }
+}
+
+/// A gathering place whose batches need the store. It holds the store weakly: the store's end is its end.
+fn gather<I, O, F>(weak: &Weak<Inner>, run: impl Fn(Store, Vec<I>) -> F + Send + 'static) -> Gather<I, O>
+where
+    I: Send + 'static,
+    O: Send + 'static,
+    F: Future<Output = Result<Vec<O>>> + Send,
+{
+    let weak = Weak::clone(weak);
+    Gather::start(move |batch| {
+        let store = weak.upgrade().map(|inner| run(Store { inner }, batch));
+        async move {
+            match store {
+                Some(run) => run.await,
+                None => Err(Error::Unavailable(ErrorKind::Shutdown.into())),
+            }
+        }
+    })
 }
 
 /// Commits. An unknown result is asked for again: a commit that was done is done once.

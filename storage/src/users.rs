@@ -84,7 +84,6 @@ pub(crate) enum UserState {
 pub(crate) struct OutlierDoc {
     pub state: OutlierState,
     pub since: bson::DateTime,
-    pub pages: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -226,7 +225,10 @@ impl NewUser {
 impl Store {
     /// Makes an account. Handle and address are unique by their indexes, whatever races.
     pub async fn create_user(&self, new: NewUser) -> Result<Created> {
-        let user = new.into_doc();
+        self.insert_user(new.into_doc()).await
+    }
+
+    pub(crate) async fn insert_user(&self, user: UserDoc) -> Result<Created> {
         match self.coll::<UserDoc>(collections::USERS).insert_one(&user).await {
             Ok(_) => Ok(Created::Now(user.try_into()?)),
             Err(error) if is_duplicate_key(&error) => {

@@ -4,8 +4,12 @@
 //! database refuses a bad document even where the code has a bug, and no document can grow without end. The indexes are those that
 //! docs/access-patterns.md names, each for a query; there is no other list of them.
 
+mod comments;
 mod graph;
+mod idempotency;
 mod operations;
+pub(crate) mod posts;
+mod sessions;
 mod users;
 
 use std::time::Duration;
@@ -21,6 +25,16 @@ pub const USER_OVERFLOW: &str = "user_overflow";
 pub const FOLLOWS: &str = "follows";
 /// Block edges.
 pub const BLOCKS: &str = "blocks";
+/// Posts.
+pub const POSTS: &str = "posts";
+/// Comments.
+pub const COMMENTS: &str = "comments";
+/// Keys of requests that may be repeated, and their answers.
+pub const IDEMPOTENCY_KEYS: &str = "idempotency_keys";
+/// Logins.
+pub const SESSIONS: &str = "sessions";
+/// Failed logins of late, by identifier.
+pub const LOGIN_ATTEMPTS: &str = "login_attempts";
 /// Which schema the database has, and with which settings it was last run.
 pub const MIGRATIONS: &str = "migrations";
 /// Leases of background work.
@@ -38,8 +52,19 @@ pub struct Collection {
 }
 
 /// All of them.
-pub const ALL: &[Collection] =
-    &[users::USERS, graph::FOLLOWS, graph::BLOCKS, graph::USER_OVERFLOW, operations::MIGRATIONS, operations::LOCKS];
+pub const ALL: &[Collection] = &[
+    users::USERS,
+    graph::FOLLOWS,
+    graph::BLOCKS,
+    graph::USER_OVERFLOW,
+    posts::POSTS,
+    comments::COMMENTS,
+    idempotency::IDEMPOTENCY_KEYS,
+    sessions::SESSIONS,
+    sessions::LOGIN_ATTEMPTS,
+    operations::MIGRATIONS,
+    operations::LOCKS,
+];
 
 /// No indexes besides `_id`.
 fn no_indexes() -> Vec<IndexModel> {
@@ -59,6 +84,11 @@ fn object<const R: usize, const O: usize>(required: [(&str, Document); R], optio
         object.insert("required", names);
     }
     object
+}
+
+/// A hash.
+fn binary() -> Document {
+    doc! { "bsonType": "binData" }
 }
 
 /// A UUID.
@@ -101,7 +131,6 @@ fn array(of: Document, most: i32) -> Document {
 }
 
 /// Copies of an author's fields as posts and comments keep them (the extended reference pattern).
-#[expect(dead_code, reason = "posts and comments take it with the commit that brings them")]
 fn author() -> Document {
     object([("userId", id()), ("handle", string(30)), ("displayName", string(500))], [("avatarUrl", string(500))])
 }
@@ -128,7 +157,6 @@ fn partial(keys: Document, filter: impl Into<Bson>) -> IndexModel {
 }
 
 /// Deletes documents `after` the time in `field`.
-#[expect(dead_code, reason = "sessions, keys and entries take it with the commits that bring them")]
 fn ttl(field: &str, after: Duration) -> IndexModel {
     let options = IndexOptions::builder().expire_after(after).build();
     IndexModel::builder().keys(doc! { field: 1 }).options(options).build()

@@ -2,7 +2,7 @@
 
 use bson::doc;
 
-use super::{Collection, boolean, count, date, id, int_from, object, one_of, partial, string, unique_where_set};
+use super::{Collection, boolean, count, date, id, object, one_of, partial, string, unique_where_set};
 
 pub(super) const USERS: Collection = Collection {
     name: super::USERS,
@@ -33,7 +33,7 @@ pub(super) const USERS: Collection = Collection {
                 ("followerAt", date()),
                 // Set before the first post that readers pull for good.
                 ("pulledSince", date()),
-                ("outlier", object([("state", one_of(["building", "ready"])), ("since", date()), ("pages", int_from(0))], [])),
+                ("outlier", object([("state", one_of(["building", "ready"])), ("since", date())], [])),
             ],
         )
     },

@@ -72,8 +72,7 @@ pub async fn migrate(store: &Store) -> Result<()> {
         return Ok(());
     }
     // The lock's own collection comes first; making it twice is harmless.
-    let locks = collections::ALL.iter().find(|c| c.name == collections::LOCKS);
-    for locks in locks {
+    if let Some(locks) = collections::ALL.iter().find(|collection| collection.name == collections::LOCKS) {
         apply(store, locks).await?;
     }
     let lease = Lease::wait(store, "migrate").await?;

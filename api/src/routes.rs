@@ -1,0 +1,35 @@
+//! Every route of the service, on one screen. Each handler says its own method and path, and what it takes and gives.
+
+mod operations;
+
+use actix_web::{middleware::from_fn, web};
+use utoipa_actix_web::{scope, service_config::ServiceConfig};
+use utoipa_swagger_ui::{Config, SwaggerUi};
+
+use crate::{auth, limits, openapi};
+
+/// The whole table.
+pub fn configure(all: &mut ServiceConfig<'_>) {
+    all.service(operations::check_health)
+        .service(operations::check_readiness)
+        .service(operations::get_metrics)
+        .service(operations::get_openapi)
+        // Wrapped from inside out: the token is read before the bucket of its user is charged.
+        .service(scope(openapi::BASE_PATH).wrap(from_fn(limits::limit)).wrap(from_fn(auth::authenticate)).configure(api));
+}
+
+/// What lies under `/api/v1`.
+fn api(_api: &mut ServiceConfig<'_>) {}
+
+/// The documentation's page, and what no route takes.
+pub fn configure_pages(pages: &mut web::ServiceConfig) {
+    let ui = Config::from(openapi::DOCUMENT_PATH)
+        .validator_url("none")
+        .persist_authorization(true)
+        .try_it_out_enabled(true)
+        .display_request_duration(true);
+    pages
+        .service(web::redirect("/docs", "/docs/"))
+        .service(web::scope("/docs").wrap(operations::docs_headers()).service(SwaggerUi::new("/{_:.*}").config(ui)))
+        .default_service(web::to(operations::refuse_unknown_route));
+}

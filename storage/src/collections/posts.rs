@@ -1,0 +1,87 @@
+//! `posts`: texts with a copy of their author (extended reference), their totals (computed) and their newest comments (subset).
+
+use bson::{Document, doc};
+
+use super::{Collection, array, author, count, date, id, index, int_from, object, one_of, partial, string};
+
+pub(super) const POSTS: Collection = Collection {
+    name: super::POSTS,
+    schema: || {
+        object(
+            [
+                ("_id", id()),
+                ("schemaVersion", doc! { "enum": [2] }),
+                ("author", author()),
+                ("text", string(5000)),
+                ("visibility", one_of(["public", "followers"])),
+                ("tags", array(string(5000), 50)),
+                ("mentions", array(author(), 20)),
+                ("counters", counters()),
+                ("commentSeq", count()),
+                ("recentComments", array(recent_comment(), 15)),
+                ("delivery", delivery()),
+                ("state", one_of(["live", "deleted"])),
+                ("createdAt", date()),
+            ],
+            [
+                // `pending` is there only while it is true, so that the partial index holds nothing else.
+                ("pending", doc! { "enum": [true] }),
+                // The n-th post of its author, while the author counts it.
+                ("seq", int_from(1)),
+                ("editedAt", date()),
+            ],
+        )
+    },
+    indexes: || {
+        vec![
+            index(doc! { "author.userId": 1, "_id": -1 }),
+            // What is not delivered is pulled. Of the three words "pending" and "pull" sort after "delivered". The key has the state, since
+            // an index on the same keys as another, but for its filter, is not told from it by every server.
+            partial(doc! { "author.userId": 1, "_id": -1, "delivery.state": 1 }, not_delivered()),
+            index(doc! { "tags": 1, "_id": -1 }),
+            partial(doc! { "pending": 1, "_id": 1 }, doc! { "pending": true }),
+            // What a worker may claim: no `runAfter` means that it was parked after too many attempts.
+            partial(doc! { "delivery.runAfter": 1 }, doc! { "delivery.state": "pending" }),
+        ]
+    },
+};
+
+/// Posts that readers pull: the filter of the partial index, as a query must say it.
+pub(crate) fn not_delivered() -> Document {
+    doc! { "delivery.state": { "$gt": "delivered" } }
+}
+
+fn counters() -> Document {
+    let totals = ["comments", "tombstones", "likes", "reposts", "views"].map(|total| (total, count()));
+    object(totals, [])
+}
+
+/// What a comment shows, kept in its post.
+fn recent_comment() -> Document {
+    object(
+        [
+            ("_id", id()),
+            ("seq", int_from(1)),
+            ("depth", int_from(0)),
+            ("author", author()),
+            ("text", string(3000)),
+            ("createdAt", date()),
+            ("likes", count()),
+            ("replies", count()),
+        ],
+        [("parentId", id()), ("editedAt", date())],
+    )
+}
+
+/// The post is its own fan-out job.
+fn delivery() -> Document {
+    object(
+        [("state", one_of(["pull", "pending", "delivered"])), ("attempts", count())],
+        [
+            // The highest `seq` of a follower who has it; none before those without a `seq` have it.
+            ("cursor", int_from(0)),
+            ("lease", object([("owner", id()), ("until", date())], [])),
+            ("runAfter", date()),
+        ],
+    )
+}

@@ -1,0 +1,332 @@
+//! Applying comments to their post and to the comments they answer, and clearing away what is left of deleted ones.
+//!
+//! All comments of a batch are applied in one transaction with one update of their post: the post's totals and subset, the totals of
+//! the comments they answer and their own numbers must change together, or a crash would leave a list that disagrees with its total.
+//! The transaction writes the post whenever a total moves, so that two of them on one post never both commit.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use bson::{Document, doc};
+use futures::TryStreamExt as _;
+use mongodb::ClientSession;
+use rookery_domain::{
+    CommentId, PostId,
+    comments::{
+        RECENT_KEPT, TOMBSTONE_KEPT, first_span, missing_from_subset,
+        tree::{Moved, Settled, Tree},
+    },
+};
+use serde::Deserialize;
+
+use super::{CommentDoc, comment_id};
+use crate::{
+    Error, Result, Store, collections,
+    lease::Lease,
+    pending::{Progress, in_batches},
+    posts::RecentCommentDoc,
+    store::{b, commit, date, now},
+};
+
+/// Comments in one transaction: enough that a hot post costs few updates, few enough that a transaction stays within milliseconds.
+const BATCH: usize = 500;
+/// Comments of one post in one step, so that a lease is never held for long.
+const STEP: i64 = 2_000;
+/// Tombstones that one step looks at.
+const PURGED_AT_ONCE: i64 = 500;
+
+/// The part of a post that its comments write.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PostPart {
+    comment_seq: i64,
+    counters: PartCounters,
+    recent_comments: Vec<RecentCommentDoc>,
+}
+
+#[derive(Debug, Deserialize)]
+struct PartCounters {
+    comments: i64,
+}
+
+#[derive(Debug, Deserialize)]
+struct IdDoc {
+    #[serde(rename = "_id")]
+    id: bson::Uuid,
+}
+
+impl Store {
+    /// Applies pending comments, up to 2,000 of each post that has any. A post that somebody else is at is left to them.
+    pub async fn apply_comments_step(&self) -> Result<Progress> {
+        let posts = self.coll::<Document>(collections::COMMENTS).distinct("postId", doc! { "pending": true }).await?;
+        let (mut applied, mut fault) = (0, None);
+        for post in posts {
+            let bson::Bson::Binary(post) = post else { continue };
+            let post =
+                post.to_uuid().map_err(|error| Error::Corrupt { collection: collections::COMMENTS, detail: error.to_string() })?;
+            match self.apply_comments_of(post).await {
+                Ok(did) => applied += did,
+                // One that cannot be read must not keep the others waiting.
+                Err(error) => fault = Some(error),
+            }
+        }
+        match fault {
+            Some(fault) => Err(fault),
+            None if applied == 0 => Ok(Progress::Idle),
+            None => Ok(Progress::Did(applied)),
+        }
+    }
+
+    /// Deletes tombstones that were hidden for a minute and that nothing answers any more.
+    pub async fn purge_tombstones_step(&self) -> Result<Progress> {
+        let comments = self.coll::<IdDoc>(collections::COMMENTS);
+        let at = now();
+        let due = doc! { "purgeAt": { "$lte": date(at) } };
+        let found = comments.find(due).sort(doc! { "purgeAt": 1 }).limit(PURGED_AT_ONCE).projection(doc! { "_id": 1 }).await?;
+        let found: Vec<bson::Uuid> = found.map_ok(|comment| comment.id).try_collect().await?;
+        if found.is_empty() {
+            return Ok(Progress::Idle);
+        }
+        // Also one that itself is hidden, or not applied yet, and may be shown again.
+        let answered = comments.distinct("parentId", doc! { "parentId": { "$in": &found } }).await?;
+        // A request that read it while it was live has found by now that it is not, and withdrawn its reply: nothing can be added.
+        let gone = doc! { "_id": { "$in": &found, "$nin": &answered }, "purgeAt": { "$lte": date(at) } };
+        comments.delete_many(gone).await?;
+        let later = doc! { "$set": { "purgeAt": date(at.plus(TOMBSTONE_KEPT)) } };
+        comments.update_many(doc! { "_id": { "$in": answered }, "purgeAt": { "$lte": date(at) } }, later).await?;
+        Ok(Progress::Did(found.len()))
+    }
+
+    /// Deletes up to `limit` comments of a post that is deleted, and says how many.
+    pub async fn sweep_comments(&self, post: PostId, limit: i64) -> Result<usize> {
+        let comments = self.coll::<IdDoc>(collections::COMMENTS);
+        let found = comments.find(doc! { "postId": b(post) }).limit(limit).projection(doc! { "_id": 1 }).await?;
+        let found: Vec<bson::Uuid> = found.map_ok(|comment| comment.id).try_collect().await?;
+        if !found.is_empty() {
+            comments.delete_many(doc! { "_id": { "$in": &found } }).await?;
+        }
+        Ok(found.len())
+    }
+
+    async fn apply_comments_of(&self, post: bson::Uuid) -> Result<usize> {
+        let Some(lease) = Lease::take(self, &format!("comments:{post}")).await? else { return Ok(0) };
+        let applied = self.apply_leased(post).await;
+        lease.release().await?;
+        applied
+    }
+
+    async fn apply_leased(&self, post: bson::Uuid) -> Result<usize> {
+        let pending = self
+            .coll::<IdDoc>(collections::COMMENTS)
+            .find(doc! { "postId": post, "pending": true })
+            .sort(doc! { "depth": 1, "_id": 1 })
+            .limit(STEP)
+            .projection(doc! { "_id": 1 })
+            .await?;
+        let pending: Vec<bson::Uuid> = pending.map_ok(|comment| comment.id).try_collect().await?;
+        let applied = AtomicUsize::new(0);
+        in_batches(&pending, BATCH, |batch| {
+            let (batch, applied) = (batch.to_vec(), &applied);
+            async move {
+                applied.fetch_add(self.apply_comments(post, &batch).await?, Ordering::Relaxed);
+                Ok(())
+            }
+        })
+        .await?;
+        Ok(applied.into_inner())
+    }
+
+    /// Applies those of `ids` that are pending, in one transaction, and says how many that were; replies to a comment that is not
+    /// applied yet are left. If the post is deleted they are deleted.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if somebody else wrote the post or one of the comments at the same time: nothing is changed.
+    pub(super) async fn apply_comments(&self, post: bson::Uuid, ids: &[bson::Uuid]) -> Result<usize> {
+        let mut session = self.begin().await?;
+        let live = doc! { "_id": post, "state": "live" };
+        let part = self
+            .coll::<PostPart>(collections::POSTS)
+            .find_one(live)
+            .projection(doc! { "commentSeq": 1, "counters.comments": 1, "recentComments": 1 })
+            .session(&mut session)
+            .await?;
+        let Some(part) = part else {
+            drop(session);
+            let orphans = doc! { "_id": { "$in": ids }, "postId": post };
+            return Ok(usize::try_from(self.comment_coll().delete_many(orphans).await?.deleted_count).unwrap_or(usize::MAX));
+        };
+        let batch = self.load(&mut session, doc! { "_id": { "$in": ids }, "postId": post, "pending": true }).await?;
+        let mut tree = Tree::new(batch.iter().map(|comment| (comment_id(comment.id), comment.node())));
+        loop {
+            let asked = tree.unknown();
+            if asked.is_empty() {
+                break;
+            }
+            let found = self.load(&mut session, doc! { "_id": { "$in": uuids(&asked) } }).await?;
+            tree.learn(&asked, found.iter().map(|comment| (comment_id(comment.id), comment.node())));
+        }
+        let settled = tree.settle(part.comment_seq);
+        let applied = batch.len() - settled.waiting.len();
+        if applied > 0 {
+            self.write_comments(&mut session, &settled).await?;
+            self.write_post(&mut session, post, part, &batch, &settled).await?;
+            commit(session).await?;
+        }
+        Ok(applied)
+    }
+
+    async fn load(&self, session: &mut ClientSession, filter: Document) -> Result<Vec<CommentDoc>> {
+        let mut found = self.comment_coll().find(filter).session(&mut *session).await?;
+        Ok(found.stream(session).try_collect().await?)
+    }
+
+    /// Writes what became of the comments, those of one fate at a time.
+    async fn write_comments(&self, session: &mut ClientSession, settled: &Settled) -> Result<()> {
+        let comments = self.comment_coll();
+        if !settled.numbered.is_empty() {
+            let (ids, seqs): (Vec<CommentId>, Vec<i64>) = settled.numbered.iter().copied().unzip();
+            let ids = uuids(&ids);
+            // The number of each stands where its id does.
+            let seq = doc! { "$arrayElemAt": [seqs, { "$indexOfArray": [&ids, "$_id"] }] };
+            let number = vec![doc! { "$set": { "seq": seq } }, doc! { "$unset": ["pending", "purgeAt"] }];
+            comments.update_many(doc! { "_id": { "$in": ids } }, number).session(&mut *session).await?;
+        }
+        let purge_at = date(now().plus(TOMBSTONE_KEPT));
+        let gone = doc! { "text": "", "author": "", "editedAt": "", "pending": "" };
+        let writes = [
+            (&settled.buried, doc! { "$set": { "state": "tombstone" }, "$unset": gone }),
+            (&settled.hidden, doc! { "$set": { "purgeAt": purge_at }, "$unset": { "seq": "" } }),
+            (&settled.cleared, doc! { "$unset": { "pending": "" } }),
+        ];
+        for (ids, change) in writes {
+            if !ids.is_empty() {
+                comments.update_many(doc! { "_id": { "$in": uuids(ids) } }, change).session(&mut *session).await?;
+            }
+        }
+        let mut alike: BTreeMap<Moved, Vec<CommentId>> = BTreeMap::new();
+        for (id, moved) in &settled.moved {
+            alike.entry(*moved).or_default().push(*id);
+        }
+        for (moved, ids) in alike {
+            let add = doc! { "$inc": { "counters.replies": moved.replies, "counters.children": moved.children } };
+            comments.update_many(doc! { "_id": { "$in": uuids(&ids) } }, add).session(&mut *session).await?;
+        }
+        if !settled.dropped.is_empty() {
+            comments.delete_many(doc! { "_id": { "$in": uuids(&settled.dropped) } }).session(&mut *session).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the post once: its totals, and its newest comments where they changed.
+    async fn write_post(
+        &self,
+        session: &mut ClientSession,
+        post: bson::Uuid,
+        part: PostPart,
+        batch: &[CommentDoc],
+        settled: &Settled,
+    ) -> Result<()> {
+        let comments = part.counters.comments + settled.comments;
+        let mut recent = part.recent_comments;
+        let kept_before: Vec<bson::Uuid> = recent.iter().map(|comment| comment.id).collect();
+        recent.retain(|comment| !settled.buried.contains(&comment_id(comment.id)));
+        recent.splice(0..0, newest(batch, settled)?);
+        recent.truncate(RECENT_KEPT);
+        let missing = missing_from_subset(recent.len(), comments);
+        if missing > 0 {
+            let below = recent.last().map_or(settled.last_seq + 1, |comment| comment.seq);
+            recent.extend(self.newest_below(session, post, below, missing, comments).await?);
+        }
+        let mut replies_moved = false;
+        for comment in &mut recent {
+            // Those that were just read know already.
+            let known = !kept_before.contains(&comment.id);
+            if let Some(moved) = settled.moved.get(&comment_id(comment.id)).filter(|moved| !known && moved.replies != 0) {
+                comment.replies += moved.replies;
+                replies_moved = true;
+            }
+        }
+        let mut change = Document::new();
+        if replies_moved || !recent.iter().map(|comment| comment.id).eq(kept_before) {
+            let recent = recent.iter().map(bson::serialize_to_document).collect::<Result<Vec<_>, _>>();
+            let recent = recent.map_err(mongodb::error::Error::from)?;
+            change.insert("$set", doc! { "recentComments": recent });
+        }
+        let given = settled.last_seq - part.comment_seq;
+        if given != 0 || settled.comments != 0 || settled.tombstones != 0 {
+            let add = doc! {
+                "commentSeq": given, "counters.comments": settled.comments, "counters.tombstones": settled.tombstones,
+            };
+            change.insert("$inc", add);
+        }
+        if !change.is_empty() {
+            let posts = self.coll::<Document>(collections::POSTS);
+            posts.update_one(doc! { "_id": post, "state": "live" }, change).session(session).await?;
+        }
+        Ok(())
+    }
+
+    /// The newest `wanted` live comments numbered below `seq`.
+    async fn newest_below(
+        &self,
+        session: &mut ClientSession,
+        post: bson::Uuid,
+        seq: i64,
+        wanted: usize,
+        live: i64,
+    ) -> Result<Vec<RecentCommentDoc>> {
+        let (mut found, mut below, mut span) = (Vec::new(), seq, first_span(wanted, seq, live));
+        while found.len() < wanted && below > 1 {
+            let from = below.saturating_sub(span).max(1);
+            let filter = doc! { "postId": post, "seq": { "$gte": from, "$lt": below }, "state": "live" };
+            let limit = i64::try_from(wanted - found.len()).unwrap_or(i64::MAX);
+            let mut next = self.comment_coll().find(filter).sort(doc! { "seq": -1 }).limit(limit).session(&mut *session).await?;
+            while let Some(comment) = next.stream(session).try_next().await? {
+                found.extend(recent(&comment)?);
+            }
+            (below, span) = (from, span.saturating_mul(2));
+        }
+        Ok(found)
+    }
+}
+
+/// Those that a batch counted, as the subset keeps them, newest first.
+fn newest(batch: &[CommentDoc], settled: &Settled) -> Result<Vec<RecentCommentDoc>> {
+    let numbers: BTreeMap<CommentId, i64> = settled.numbered.iter().copied().collect();
+    let mut newest = Vec::new();
+    for id in settled.counted.iter().rev().take(RECENT_KEPT) {
+        if let Some(mut comment) = batch.iter().find(|comment| comment_id(comment.id) == *id).cloned() {
+            comment.seq = numbers.get(id).copied();
+            comment.counters.replies += settled.moved.get(id).map_or(0, |moved| moved.replies);
+            newest.extend(recent(&comment)?);
+        }
+    }
+    Ok(newest)
+}
+
+/// A comment as the subset keeps it; none if it is not counted.
+fn recent(comment: &CommentDoc) -> Result<Option<RecentCommentDoc>> {
+    let Some(seq) = comment.seq else { return Ok(None) };
+    let (Some(author), Some(text)) = (comment.author.clone(), comment.text.clone()) else {
+        let detail = format!("{}: live without its author or text", comment.id);
+        return Err(Error::Corrupt { collection: collections::COMMENTS, detail });
+    };
+    Ok(Some(RecentCommentDoc {
+        id: comment.id,
+        seq,
+        parent_id: comment.parent_id,
+        depth: comment.depth,
+        author,
+        text,
+        created_at: comment.created_at,
+        edited_at: comment.edited_at,
+        likes: comment.counters.likes,
+        replies: comment.counters.replies,
+    }))
+}
+
+fn uuids(ids: &[CommentId]) -> Vec<bson::Uuid> {
+    ids.iter().map(|id| b(*id)).collect()
+}

@@ -1,1 +1,0 @@
-//! Finds and runs the database for development and tests.

@@ -1,0 +1,990 @@
+//! The social graph: follows and blocks, as an edge collection indexed both ways.
+//!
+//! The protocol is that of docs/data-model.md. A follow is written first and checked after ([`Store::follow`]); both accounts' counters
+//! move in the one transaction of [`Store::apply_follows`], by the difference between what is wanted and what is applied, so that
+//! no crash and no race can count an edge twice or not at all. A quiet account is counted in the request; an outlier's edges are
+//! taken by the applier in batches under a lease ([`Store::apply_follows_step`]), together with its overflow pages.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use bson::{Document, doc};
+use futures::TryStreamExt as _;
+use mongodb::{ClientSession, options::ReturnDocument};
+use rookery_domain::{
+    Limit, Page, Timestamp, UserId,
+    graph::{FollowRefusal, Standing as Facts, settle},
+    page::{EdgeCursor, SeqCursor},
+    pending::{Step, step},
+    user::{Relation, UserSummary},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Error, Result, Store,
+    bulk::Statement,
+    collections::{BLOCKS, FOLLOWS, USERS},
+    error::is_duplicate_key,
+    lease::{self, Lease},
+    overflow::PageChanges,
+    pending::{Attempt, Progress, attempt, in_batches},
+    seq_page::{self, Slice},
+    store::{b, commit, date, new_id, now, timestamp, until_no_conflict},
+    users::{OutlierState, UserRef},
+};
+
+/// Edges that one transaction applies: a batch of 500 takes some 50 ms on the embedded database, and its lease lasts 10 s.
+pub(crate) const BATCH: usize = 500;
+
+/// Leases of the applier for one followee.
+pub(crate) const LEASE_PREFIX: &str = "follows:";
+
+/// How often a request begins anew because its edge was taken away between its steps, before it says that the database is busy.
+const TRIES: usize = 8;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct FollowDoc {
+    #[serde(rename = "_id")]
+    pub id: bson::Uuid,
+    pub follower_id: bson::Uuid,
+    pub followee_id: bson::Uuid,
+    pub state: FollowState,
+    /// The edge is the n-th follower of the followee; there exactly while both accounts count it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seq: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub followed_at: Option<bson::DateTime>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pending: Option<bool>,
+    /// New with each follow: what a backfill was made for.
+    pub wish: bson::Uuid,
+    /// The followee's recent posts are in the follower's timeline.
+    pub merged: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum FollowState {
+    Requested,
+    Active,
+    Removed,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BlockDoc {
+    #[serde(rename = "_id")]
+    id: bson::Uuid,
+    blocker_id: bson::Uuid,
+    blocked_id: bson::Uuid,
+    created_at: bson::DateTime,
+    /// The edges between the two have not been swept yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pending: Option<bool>,
+}
+
+/// What a follow came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Followed {
+    /// The edge stands, since now or since earlier.
+    Following,
+    /// The account is private: the edge waits for its consent.
+    Requested,
+}
+
+/// One edge in a list of followers or followees.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Follow {
+    /// The account at the other end.
+    pub user: UserSummary,
+    /// When the edge was counted.
+    pub followed_at: Timestamp,
+}
+
+/// A follow that is to be written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewFollow {
+    follower: UserId,
+    followee: UserId,
+}
+
+/// An edge after its write.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Written {
+    edge: bson::Uuid,
+    follower: UserId,
+    followee: UserId,
+    state: FollowState,
+    /// This very call made it pending.
+    fresh: bool,
+}
+
+/// What stands about an edge after its write.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Standing {
+    facts: Facts,
+    /// The edge is still there and active.
+    there: bool,
+}
+
+/// What applying one edge came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It is counted (now, or since earlier) and active.
+    Counted,
+    /// It is gone, and was wanted to be.
+    Gone,
+    /// It was wanted, but something forbids it: it is gone.
+    Withdrawn(FollowRefusal),
+    /// Its followee is, or with it would be, an outlier: only the leased applier may.
+    Left,
+}
+
+/// Who applies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Applier<'a> {
+    /// A request, which has not been answered yet: quiet accounts only, within the follow limit.
+    Quiet,
+    /// An import: quiet accounts only, without a limit.
+    Import,
+    /// The applier of one followee, who holds its lease.
+    Leased(&'a Lease),
+}
+
+impl Store {
+    /// Makes `follower` follow `followee`. Repeating it answers as the first call.
+    ///
+    /// Write first, check after: the edge is written, then whatever forbids it is looked for, so that of a follow and a block that race
+    /// one always sees the other. Concurrent calls share their writes.
+    pub async fn follow(&self, follower: UserId, followee: UserId) -> Result<Result<Followed, FollowRefusal>> {
+        if follower == followee {
+            return Ok(Err(FollowRefusal::SelfFollow));
+        }
+        for _ in 0..TRIES {
+            let written = self.gathered_follows().call(NewFollow { follower, followee }).await?;
+            if written.state == FollowState::Requested {
+                return Ok(Ok(Followed::Requested));
+            }
+            if let Some(answer) = self.settle_follow(written).await? {
+                return Ok(answer.map(|()| Followed::Following));
+            }
+        }
+        Err(Error::Busy)
+    }
+
+    /// Counts the edge if its followee is quiet, and in any case finds out whether it may stand. None: it was taken away meanwhile.
+    async fn settle_follow(&self, written: Written) -> Result<Option<Result<(), FollowRefusal>>> {
+        if written.fresh && !self.is_celebrity(written.followee) {
+            let applied = attempt(self.apply_follows(&[written.edge], Applier::Quiet)).await?;
+            match applied {
+                Attempt::Applied(outcomes) => match outcomes.get(&written.edge) {
+                    Some(Outcome::Counted) => return Ok(Some(Ok(()))),
+                    Some(Outcome::Withdrawn(refusal)) => return Ok(Some(Err(*refusal))),
+                    Some(Outcome::Left) => self.wake().applier.notify_one(),
+                    // Applied or taken away by somebody else: the check below tells which.
+                    Some(Outcome::Gone) | None => {}
+                },
+                Attempt::Left => self.wake().applier.notify_one(),
+            }
+        } else if written.fresh {
+            self.wake().applier.notify_one();
+        }
+        let standing = self.gathered_standings().call(written).await?;
+        match settle(standing.facts, self.settings().follow_limit) {
+            Ok(()) if standing.there => Ok(Some(Ok(()))),
+            Ok(()) => Ok(None),
+            Err(refusal) => {
+                let withdrawn = until_no_conflict(|| self.withdraw(written)).await?;
+                if withdrawn {
+                    self.wake().applier.notify_one();
+                }
+                Ok(withdrawn.then_some(Err(refusal)))
+            }
+        }
+    }
+
+    /// Writes a batch of follows: fresh edges in one insert; edges that are there already, and removed, are wanted again.
+    pub(crate) async fn write_follows(&self, batch: Vec<NewFollow>) -> Result<Vec<Written>> {
+        let docs: Vec<FollowDoc> = batch.iter().map(|new| FollowDoc::fresh(new.follower, new.followee)).collect();
+        let mut done: Vec<Option<Written>> = vec![None; batch.len()];
+        let there = self.insert_unless_there(FOLLOWS, &docs).await?;
+        for (at, (new, doc)) in batch.iter().zip(&docs).enumerate() {
+            if !there.contains(&at) {
+                done[at] = Some(Written {
+                    edge: doc.id,
+                    follower: new.follower,
+                    followee: new.followee,
+                    state: FollowState::Active,
+                    fresh: true,
+                });
+            }
+        }
+        for (written, new) in done.iter_mut().zip(&batch) {
+            if written.is_none() {
+                *written = Some(self.follow_again(*new).await?);
+            }
+        }
+        Ok(done.into_iter().flatten().collect())
+    }
+
+    /// A follow of a pair that has an edge: makes a removed one wanted again, and leaves any other.
+    async fn follow_again(&self, new: NewFollow) -> Result<Written> {
+        let NewFollow { follower, followee } = new;
+        let edges = self.coll::<FollowDoc>(FOLLOWS);
+        let as_written = |edge: &FollowDoc, fresh| Written { edge: edge.id, follower, followee, state: edge.state, fresh };
+        for _ in 0..TRIES {
+            let mut removed = pair(follower, followee);
+            removed.insert("state", "removed");
+            let again = doc! { "$set": { "state": "active", "pending": true, "wish": b(new_id()), "merged": false } };
+            let revived = edges.find_one_and_update(removed, again).return_document(ReturnDocument::After).await?;
+            if let Some(edge) = revived {
+                return Ok(as_written(&edge, true));
+            }
+            if let Some(edge) = edges.find_one(pair(follower, followee)).await? {
+                if edge.state != FollowState::Removed {
+                    return Ok(as_written(&edge, false));
+                }
+                continue;
+            }
+            let doc = FollowDoc::fresh(follower, followee);
+            if self.insert_unless_there(FOLLOWS, std::slice::from_ref(&doc)).await?.is_empty() {
+                return Ok(as_written(&doc, true));
+            }
+        }
+        Err(Error::Busy)
+    }
+
+    /// Inserts what is not there yet, and gives the places of those that were.
+    async fn insert_unless_there<T: Serialize + Send + Sync>(&self, name: &str, docs: &[T]) -> Result<HashSet<usize>> {
+        match self.coll::<T>(name).insert_many(docs).ordered(false).await {
+            Ok(_) => Ok(HashSet::new()),
+            Err(error) if is_duplicate_key(&error) => Ok(crate::error::failed_indexes(&error)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What stands about each of these edges now: three reads for the whole batch. They are made after the writes, so that of a block
+    /// or a deletion that races a follow, one sees the other.
+    pub(crate) async fn standings(&self, batch: Vec<Written>) -> Result<Vec<Standing>> {
+        let users: HashSet<UserId> = batch.iter().flat_map(|edge| [edge.follower, edge.followee]).collect();
+        let edges: Vec<bson::Uuid> = batch.iter().map(|edge| edge.edge).collect();
+        let active = doc! { "_id": { "$in": edges }, "state": "active" };
+        let pairs: Vec<_> = batch.iter().map(|edge| (edge.follower, edge.followee)).collect();
+        let (parties, blocked, there) = futures::try_join!(self.parties(users, None), self.blocked_pairs(&pairs, None), async {
+            Ok(self.coll::<IdDoc>(FOLLOWS).find(active).projection(doc! { "_id": 1 }).await?)
+        })?;
+        let there: HashSet<bson::Uuid> = there.map_ok(|edge| edge.id).try_collect().await?;
+        let mut standings = Vec::with_capacity(batch.len());
+        for edge in batch {
+            let following = self.following_of(edge.follower, parties.get(&edge.follower)).await?;
+            let facts = Facts {
+                both_live: parties.contains_key(&edge.follower) && parties.contains_key(&edge.followee),
+                blocked: blocked.contains(&(edge.follower, edge.followee)),
+                following,
+            };
+            standings.push(Standing { facts, there: there.contains(&edge.edge) });
+        }
+        Ok(standings)
+    }
+
+    /// How many accounts an account follows beside the one it is just following. The counter lags behind for edges that are pending, so
+    /// near the limit the edges are counted.
+    async fn following_of(&self, follower: UserId, party: Option<&Party>) -> Result<i64> {
+        const NEAR: i64 = 100;
+        let counted = party.map_or(0, |party| party.following);
+        if counted < self.settings().follow_limit - NEAR {
+            return Ok(counted);
+        }
+        let filter = doc! { "followerId": b(follower), "state": "active" };
+        let edges = self.coll::<Document>(FOLLOWS).count_documents(filter).await?;
+        Ok(i64::try_from(edges).unwrap_or(i64::MAX) - 1)
+    }
+
+    /// Takes an edge back because something forbids it, if that still stands: one transaction, for a block that was lifted meanwhile
+    /// must not cost a follow that came after it. False: nothing stands, or the edge is no longer there.
+    async fn withdraw(&self, written: Written) -> Result<bool> {
+        let mut session = self.begin().await?;
+        let parties = self.parties([written.follower, written.followee], Some(&mut session)).await?;
+        let blocked = self.blocked_pairs(&[(written.follower, written.followee)], Some(&mut session)).await?;
+        let facts = Facts {
+            both_live: parties.len() == 2,
+            blocked: !blocked.is_empty(),
+            following: self.following_of(written.follower, parties.get(&written.follower)).await?,
+        };
+        if settle(facts, self.settings().follow_limit).is_ok() {
+            return Ok(false);
+        }
+        let active = doc! { "_id": written.edge, "state": "active" };
+        let removed = self.coll::<Document>(FOLLOWS).update_one(active, removal()).session(&mut session).await?;
+        commit(session).await?;
+        Ok(removed.matched_count == 1)
+    }
+
+    /// Makes `follower` no longer follow `followee`, or ask to. Repeating it changes nothing.
+    pub async fn unfollow(&self, follower: UserId, followee: UserId) -> Result<()> {
+        let mut wanted = pair(follower, followee);
+        wanted.insert("state", doc! { "$in": ["active", "requested"] });
+        let edge = self.coll::<IdDoc>(FOLLOWS).find_one_and_update(wanted, removal()).projection(doc! { "_id": 1 }).await?;
+        if let Some(edge) = edge {
+            self.attempt_or_leave(&[edge.id], followee).await?;
+        }
+        Ok(())
+    }
+
+    /// The one attempt of a request to apply edges to `followee`; what it leaves, the applier takes.
+    async fn attempt_or_leave(&self, edges: &[bson::Uuid], followee: UserId) -> Result<()> {
+        if !self.is_celebrity(followee)
+            && let Attempt::Applied(outcomes) = attempt(self.apply_follows(edges, Applier::Quiet)).await?
+            && !outcomes.values().any(|outcome| *outcome == Outcome::Left)
+        {
+            return Ok(());
+        }
+        self.wake().applier.notify_one();
+        Ok(())
+    }
+
+    /// Makes `blocker` block `blocked`: marks it, then removes the follows both ways. Repeating it changes nothing.
+    pub async fn block(&self, blocker: UserId, blocked: UserId) -> Result<()> {
+        self.mark_block(blocker, blocked).await?;
+        let edges = until_no_conflict(|| self.sweep_block(blocker, blocked)).await?;
+        for (edge, followee) in edges {
+            self.attempt_or_leave(&[edge], followee).await?;
+        }
+        Ok(())
+    }
+
+    /// The first half of a block: its mark, pending until the sweep is done.
+    pub(crate) async fn mark_block(&self, blocker: UserId, blocked: UserId) -> Result<()> {
+        let block = BlockDoc {
+            id: b(new_id()),
+            blocker_id: b(blocker),
+            blocked_id: b(blocked),
+            created_at: date(now()),
+            pending: Some(true),
+        };
+        match self.coll::<BlockDoc>(BLOCKS).insert_one(&block).await {
+            Ok(_) => Ok(()),
+            // It stands already; if its sweep is still to be done, it is done now.
+            Err(error) if is_duplicate_key(&error) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The second half of a block, in one transaction so that a sweep never outlives its block: if this block is still to be swept,
+    /// marks the edges both ways removed. Gives those edges and their followees.
+    pub(crate) async fn sweep_block(&self, blocker: UserId, blocked: UserId) -> Result<Vec<(bson::Uuid, UserId)>> {
+        let mut session = self.begin().await?;
+        let mine = doc! { "blockerId": b(blocker), "blockedId": b(blocked), "pending": true };
+        let done = doc! { "$unset": { "pending": "" } };
+        if self.coll::<BlockDoc>(BLOCKS).update_one(mine, done).session(&mut session).await?.matched_count == 0 {
+            return Ok(Vec::new());
+        }
+        let edges = self.remove_between(blocker, blocked, &mut session).await?;
+        commit(session).await?;
+        Ok(edges)
+    }
+
+    /// Makes `blocker` no longer block `blocked`. A sweep that is still pending is finished first, in the same transaction: else it would
+    /// remove a follow made after the block was lifted.
+    pub async fn unblock(&self, blocker: UserId, blocked: UserId) -> Result<()> {
+        let edges = until_no_conflict(|| async {
+            let mut session = self.begin().await?;
+            let mine = doc! { "blockerId": b(blocker), "blockedId": b(blocked) };
+            let block = self.coll::<BlockDoc>(BLOCKS).find_one_and_delete(mine).session(&mut session).await?;
+            let edges = match block {
+                Some(BlockDoc { pending: Some(true), .. }) => self.remove_between(blocker, blocked, &mut session).await?,
+                _ => Vec::new(),
+            };
+            commit(session).await?;
+            Ok(edges)
+        })
+        .await?;
+        for (edge, followee) in edges {
+            self.attempt_or_leave(&[edge], followee).await?;
+        }
+        Ok(())
+    }
+
+    async fn remove_between(&self, one: UserId, other: UserId, session: &mut ClientSession) -> Result<Vec<(bson::Uuid, UserId)>> {
+        let mut removed = Vec::new();
+        for (follower, followee) in [(one, other), (other, one)] {
+            let mut standing = pair(follower, followee);
+            standing.insert("state", doc! { "$in": ["active", "requested"] });
+            let edge = self
+                .coll::<IdDoc>(FOLLOWS)
+                .find_one_and_update(standing, removal())
+                .projection(doc! { "_id": 1 })
+                .session(&mut *session)
+                .await?;
+            removed.extend(edge.map(|edge| (edge.id, followee)));
+        }
+        Ok(removed)
+    }
+
+    /// Applies edges in one transaction: moves both accounts' counters by the difference between what each edge wants and what is applied,
+    /// gives out `seq`s, keeps the overflow pages, and looks once more for what forbids an edge.
+    ///
+    /// A transaction, because an edge, two accounts and a page must change together: a counter moved without its edge is drift that
+    /// nothing could tell from the truth. Everything that decides is read in it, so that a concurrent writer makes it conflict. Edges that
+    /// are not pending (any more) are left out of the answer.
+    pub(crate) async fn apply_follows(&self, edges: &[bson::Uuid], applier: Applier<'_>) -> Result<HashMap<bson::Uuid, Outcome>> {
+        let mut session = self.begin().await?;
+        if let Applier::Leased(lease) = applier
+            && !lease.hold(&mut session).await?
+        {
+            return Ok(HashMap::new());
+        }
+        let pending = doc! { "_id": { "$in": edges }, "pending": true };
+        let mut found = self.coll::<FollowDoc>(FOLLOWS).find(pending).session(&mut session).await?;
+        let mut edges: Vec<FollowDoc> = found.stream(&mut session).try_collect().await?;
+        if edges.is_empty() {
+            return Ok(HashMap::new());
+        }
+        // In the order of the wishes, so that whoever asked first comes first.
+        edges.sort_unstable_by_key(|edge| edge.wish.bytes());
+        let users: HashSet<UserId> = edges.iter().flat_map(|edge| [edge.follower(), edge.followee()]).collect();
+        let mut parties = self.parties(users, Some(&mut session)).await?;
+        let wanted: Vec<_> =
+            edges.iter().filter(|e| e.state == FollowState::Active).map(|e| (e.follower(), e.followee())).collect();
+        let blocked = if wanted.is_empty() { HashSet::new() } else { self.blocked_pairs(&wanted, Some(&mut session)).await? };
+
+        let mut plan = Plan::at(now());
+        let mut outcomes = HashMap::with_capacity(edges.len());
+        for edge in &edges {
+            let outcome = self.plan_edge(edge, applier, &mut parties, &blocked, &mut plan);
+            outcomes.insert(edge.id, outcome);
+        }
+        let Plan { deltas, updates, deletes, pages, .. } = plan;
+        let users: Vec<Statement> = deltas.into_iter().filter_map(|(user, delta)| delta.statement(user)).collect();
+        if !users.is_empty() {
+            self.update_all(&mut session, USERS, users).await?;
+        }
+        if !updates.is_empty() {
+            self.update_all(&mut session, FOLLOWS, updates).await?;
+        }
+        if !deletes.is_empty() {
+            self.coll::<FollowDoc>(FOLLOWS).delete_many(doc! { "_id": { "$in": deletes } }).session(&mut session).await?;
+        }
+        self.write_pages(pages, &mut session).await?;
+        commit(session).await?;
+        Ok(outcomes)
+    }
+
+    /// Decides on one edge and notes what is to be written.
+    fn plan_edge(
+        &self,
+        edge: &FollowDoc,
+        applier: Applier<'_>,
+        parties: &mut HashMap<UserId, Party>,
+        blocked: &HashSet<(UserId, UserId)>,
+        plan: &mut Plan,
+    ) -> Outcome {
+        let (follower, followee) = (edge.follower(), edge.followee());
+        // The limit is the request's to check, in its own first attempt: an edge that was acknowledged is never withdrawn for it.
+        let mut facts = Facts {
+            both_live: parties.contains_key(&follower) && parties.contains_key(&followee),
+            blocked: blocked.contains(&(follower, followee)),
+            following: 0,
+        };
+        if let Applier::Quiet = applier
+            && edge.seq.is_none()
+        {
+            facts.following = parties.get(&follower).map_or(0, |party| party.following);
+        }
+        let refusal = if edge.state == FollowState::Active { settle(facts, self.settings().follow_limit).err() } else { None };
+        let wanted = edge.state == FollowState::Active && refusal.is_none();
+        let step = step(wanted, edge.seq.is_some());
+
+        let threshold = self.settings().celebrity_threshold;
+        let delta = match step {
+            Step::Count => 1,
+            Step::Uncount => -1,
+            Step::Drop | Step::Clear => 0,
+        };
+        let on_pages = parties.get(&followee).is_some_and(|party| party.outlier.is_some());
+        if let (Applier::Quiet | Applier::Import, Some(party)) = (applier, parties.get(&followee))
+            && delta != 0
+            && (party.outlier.is_some() || party.followers + delta >= threshold)
+        {
+            return Outcome::Left;
+        }
+        if let Some(party) = parties.get_mut(&follower) {
+            party.following += delta;
+        }
+        let mut counted = None;
+        if let Some(party) = parties.get_mut(&followee) {
+            party.followers += delta;
+            if step == Step::Count {
+                party.seq += 1;
+                party.at = party.at.max(plan.now);
+                counted = Some((party.seq, party.at));
+            }
+        }
+        match (step, edge.seq, counted) {
+            (Step::Count, _, Some((seq, at))) => {
+                plan.delta(follower).following += 1;
+                let of = plan.delta(followee);
+                (of.followers, of.seqs, of.at) = (of.followers + 1, of.seqs + 1, Some(at));
+                let set = doc! { "$set": { "seq": seq, "followedAt": date(at) }, "$unset": { "pending": "" } };
+                plan.updates.push(Statement::update(doc! { "_id": edge.id }, set));
+                if on_pages {
+                    plan.pages.push(followee, seq, follower, at);
+                }
+            }
+            (Step::Uncount, Some(seq), _) => {
+                plan.delta(follower).following -= 1;
+                plan.delta(followee).followers -= 1;
+                plan.deletes.push(edge.id);
+                if on_pages {
+                    plan.pages.pull(followee, seq);
+                }
+            }
+            (Step::Clear, ..) => {
+                plan.updates.push(Statement::update(doc! { "_id": edge.id }, doc! { "$unset": { "pending": "" } }));
+            }
+            // Never counted, or no account left to count it.
+            _ => plan.deletes.push(edge.id),
+        }
+        match refusal {
+            Some(refusal) => Outcome::Withdrawn(refusal),
+            None if wanted => Outcome::Counted,
+            None => Outcome::Gone,
+        }
+    }
+
+    /// One round of the applier: finishes sweeps and leases that a crash left, then takes pending edges, each followee's under its lease.
+    pub async fn apply_follows_step(&self) -> Result<Progress> {
+        let mut done = self.finish_sweeps().await?;
+        let mut followees: Vec<UserId> = Vec::new();
+        for name in lease::abandoned(self, LEASE_PREFIX).await? {
+            followees.extend(name.strip_prefix(LEASE_PREFIX).and_then(|id| id.parse::<UserId>().ok()));
+        }
+        let pending = self
+            .coll::<FolloweeDoc>(FOLLOWS)
+            .find(doc! { "pending": true })
+            .projection(doc! { "_id": 0, "followeeId": 1 })
+            .limit(i64::try_from(2 * BATCH).unwrap_or(i64::MAX))
+            .await?;
+        followees.extend(pending.map_ok(|edge| UserId(edge.followee_id.into())).try_collect::<Vec<_>>().await?);
+        followees.sort_unstable();
+        followees.dedup();
+        for followee in followees {
+            done += self.drain_follows(followee).await?;
+        }
+        Ok(if done == 0 { Progress::Idle } else { Progress::Did(done) })
+    }
+
+    /// Applies everything pending to one followee under its lease, and makes its outlier flag and pages what they should be.
+    pub(crate) async fn drain_follows(&self, followee: UserId) -> Result<usize> {
+        let Some(lease) = Lease::take(self, &format!("{LEASE_PREFIX}{followee}")).await? else {
+            return Ok(0);
+        };
+        let mut done = 0;
+        // What a crash left half built comes first: from here on pages are kept as edges are applied.
+        done += usize::from(self.reconcile_outlier(&lease, followee).await?);
+        loop {
+            let pending = self
+                .coll::<IdDoc>(FOLLOWS)
+                .find(doc! { "pending": true, "followeeId": b(followee) })
+                .projection(doc! { "_id": 1 })
+                .limit(i64::try_from(4 * BATCH).unwrap_or(i64::MAX))
+                .await?;
+            let pending: Vec<bson::Uuid> = pending.map_ok(|edge| edge.id).try_collect().await?;
+            if pending.is_empty() {
+                break;
+            }
+            let applied = in_batches(&pending, BATCH, |batch| {
+                let batch = batch.to_vec();
+                let lease = &lease;
+                async move { self.apply_follows(&batch, Applier::Leased(lease)).await.map(drop) }
+            })
+            .await?;
+            done += applied;
+            // Crossing the threshold shows at once, not only when a storm is over.
+            done += usize::from(self.reconcile_outlier(&lease, followee).await?);
+            if applied == 0 || !lease.renew().await? {
+                break;
+            }
+        }
+        lease.release().await?;
+        Ok(done)
+    }
+
+    /// Sweeps of blocks whose request crashed.
+    async fn finish_sweeps(&self) -> Result<usize> {
+        let pending = self.coll::<BlockDoc>(BLOCKS).find(doc! { "pending": true }).limit(100).await?;
+        let pending: Vec<BlockDoc> = pending.try_collect().await?;
+        for block in &pending {
+            let (blocker, blocked) = (UserId(block.blocker_id.into()), UserId(block.blocked_id.into()));
+            until_no_conflict(|| self.sweep_block(blocker, blocked)).await?;
+        }
+        Ok(pending.len())
+    }
+
+    /// The live accounts among `users`, with what the graph needs of them.
+    async fn parties(
+        &self,
+        users: impl IntoIterator<Item = UserId>,
+        session: Option<&mut ClientSession>,
+    ) -> Result<HashMap<UserId, Party>> {
+        let ids: Vec<bson::Uuid> = users.into_iter().map(b).collect();
+        let users = self.coll::<PartyDoc>(USERS);
+        let find = users
+            .find(doc! { "_id": { "$in": ids }, "state": "live" })
+            .projection(doc! { "counters": 1, "followerSeq": 1, "followerAt": 1, "outlier": 1 });
+        let found: Vec<PartyDoc> = match session {
+            Some(session) => find.session(&mut *session).await?.stream(session).try_collect().await?,
+            None => find.await?.try_collect().await?,
+        };
+        Ok(found.into_iter().map(|user| (UserId(user.id.into()), Party::from(user))).collect())
+    }
+
+    /// Of these (follower, followee) pairs, those between which a block stands, in either direction.
+    async fn blocked_pairs(
+        &self,
+        pairs: &[(UserId, UserId)],
+        session: Option<&mut ClientSession>,
+    ) -> Result<HashSet<(UserId, UserId)>> {
+        let mut by_followee: BTreeMap<UserId, Vec<bson::Uuid>> = BTreeMap::new();
+        for (follower, followee) in pairs {
+            by_followee.entry(*followee).or_default().push(b(*follower));
+        }
+        let mut either = Vec::with_capacity(by_followee.len() * 2);
+        for (followee, followers) in by_followee {
+            either.push(doc! { "blockerId": b(followee), "blockedId": { "$in": &followers } });
+            either.push(doc! { "blockedId": b(followee), "blockerId": { "$in": followers } });
+        }
+        let blocks = self.coll::<BlockDoc>(BLOCKS);
+        let find = blocks.find(doc! { "$or": either });
+        let found: Vec<BlockDoc> = match session {
+            Some(session) => find.session(&mut *session).await?.stream(session).try_collect().await?,
+            None => find.await?.try_collect().await?,
+        };
+        let mut blocked = HashSet::new();
+        for block in found {
+            let (one, other) = (UserId(block.blocker_id.into()), UserId(block.blocked_id.into()));
+            blocked.extend([(one, other), (other, one)]);
+        }
+        Ok(blocked)
+    }
+
+    /// Whether an active edge leads from `follower` to `followee`, counted or not.
+    pub async fn follows(&self, follower: UserId, followee: UserId) -> Result<bool> {
+        let mut active = pair(follower, followee);
+        active.insert("state", "active");
+        Ok(self.coll::<IdDoc>(FOLLOWS).find_one(active).projection(doc! { "_id": 1 }).await?.is_some())
+    }
+
+    /// How `viewer` stands to each of `users`, in the order asked; whoever is not live is left out.
+    pub async fn relationships(&self, viewer: UserId, users: &[UserId]) -> Result<Vec<(UserId, Relation)>> {
+        let live = self.parties(users.iter().copied(), None).await?;
+        let relations = self.relations(viewer, users).await?;
+        let of = |user: &UserId| live.contains_key(user).then(|| (*user, relations.get(user).copied().unwrap_or_default()));
+        Ok(users.iter().filter_map(of).collect())
+    }
+
+    /// How `viewer` stands to each of `users`; nobody is left out, and whoever has no edge either way is absent.
+    pub(crate) async fn relations(&self, viewer: UserId, users: &[UserId]) -> Result<HashMap<UserId, Relation>> {
+        let (me, ids) = (b(viewer), users.iter().copied().map(b).collect::<Vec<_>>());
+        // Pair by pair in the direction to the viewer: the index by followee would be read through all the viewer's followers.
+        let mut follows = vec![doc! { "followerId": me, "followeeId": { "$in": &ids } }];
+        follows.extend(ids.iter().map(|id| doc! { "followerId": id, "followeeId": me }));
+        let follows = doc! { "$or": follows };
+        let blocks = doc! { "$or": [
+            { "blockerId": me, "blockedId": { "$in": &ids } },
+            { "blockedId": me, "blockerId": { "$in": &ids } },
+        ] };
+        let (follows, blocks): (Vec<FollowDoc>, Vec<BlockDoc>) =
+            futures::try_join!(async { self.coll::<FollowDoc>(FOLLOWS).find(follows).await?.try_collect().await }, async {
+                self.coll::<BlockDoc>(BLOCKS).find(blocks).await?.try_collect().await
+            },)?;
+        let mut relations: HashMap<UserId, Relation> = HashMap::new();
+        for edge in follows {
+            if edge.follower() == viewer {
+                let relation = relations.entry(edge.followee()).or_default();
+                relation.following = edge.state == FollowState::Active;
+                relation.requested = edge.state == FollowState::Requested;
+            } else {
+                relations.entry(edge.follower()).or_default().followed_by = edge.state == FollowState::Active;
+            }
+        }
+        for block in blocks {
+            if block.blocker_id == me {
+                relations.entry(UserId(block.blocked_id.into())).or_default().blocking = true;
+            } else {
+                relations.entry(UserId(block.blocker_id.into())).or_default().blocked_by = true;
+            }
+        }
+        Ok(relations)
+    }
+
+    /// A page of the followers of an account, newest first; none if there is no such account.
+    ///
+    /// The `seq` of an edge bounds every range, so that a page costs the same however many followers there are and however deep it lies.
+    /// Those of an outlier come from its overflow pages; whoever has left since is not shown.
+    pub async fn followers(
+        &self,
+        of: &UserRef,
+        cursor: Option<SeqCursor>,
+        limit: Limit,
+    ) -> Result<Option<Page<Follow, SeqCursor>>> {
+        let Some(user) = self.user_doc(of).await? else {
+            return Ok(None);
+        };
+        let from_pages = user.outlier.is_some_and(|outlier| outlier.state == OutlierState::Ready);
+        let page = seq_page::newest_first(cursor, limit, user.follower_seq, async |slice| {
+            let edges = if from_pages {
+                self.followers_on_pages(user.id, slice).await?
+            } else {
+                self.followers_by_seq(user.id, slice).await?
+            };
+            self.with_summaries(edges).await
+        });
+        Ok(Some(page.await?))
+    }
+
+    /// The edges with a `seq` in a slice, from the index, newest first.
+    pub(crate) async fn followers_by_seq(&self, followee: bson::Uuid, slice: Slice) -> Result<Vec<FollowDoc>> {
+        let range = doc! { "followeeId": followee, "seq": { "$gte": slice.from, "$lt": slice.to }, "state": "active" };
+        let found = self.coll::<FollowDoc>(FOLLOWS).find(range).sort(doc! { "seq": -1 }).await?;
+        Ok(found.try_collect().await?)
+    }
+
+    async fn with_summaries(&self, edges: Vec<FollowDoc>) -> Result<Vec<(i64, Follow)>> {
+        let mut users = self.summaries(edges.iter().map(FollowDoc::follower)).await?;
+        Ok(edges
+            .into_iter()
+            .filter_map(|edge| {
+                let user = users.remove(&edge.follower())?;
+                Some((edge.seq?, Follow { user, followed_at: timestamp(edge.followed_at?) }))
+            })
+            .collect())
+    }
+
+    /// A page of the accounts that an account follows, newest first; none if there is no such account.
+    pub async fn following(
+        &self,
+        of: &UserRef,
+        cursor: Option<EdgeCursor>,
+        limit: Limit,
+    ) -> Result<Option<Page<Follow, EdgeCursor>>> {
+        let Some(follower) = self.user_id(of).await? else {
+            return Ok(None);
+        };
+        let newer = matches!(cursor, Some(EdgeCursor::After(..)));
+        let mut found: Vec<(EdgeCursorKey, Follow)> = Vec::new();
+        let mut from = cursor.map(key_of);
+        // Followees that are no longer live are left out, and the page is filled up.
+        let exhausted = loop {
+            let want = limit.get() + 1;
+            let batch = self.following_slice(follower, from, newer, want).await?;
+            let last = batch.len() < want;
+            from = batch.last().and_then(FollowDoc::key).or(from);
+            let mut users = self.summaries(batch.iter().map(FollowDoc::followee)).await?;
+            found.extend(batch.into_iter().filter_map(|edge| {
+                let key = edge.key()?;
+                Some((key, Follow { user: users.remove(&edge.followee())?, followed_at: key.0 }))
+            }));
+            if last || found.len() > limit.get() {
+                break last;
+            }
+        };
+        let more = found.len() > limit.get() || !exhausted;
+        found.truncate(limit.get());
+        if newer {
+            found.reverse();
+        }
+        let older_exist = match (newer, found.last().map(|(key, _)| *key).or_else(|| cursor.map(key_of))) {
+            (false, _) => more,
+            (true, Some(key)) => !self.following_slice(follower, Some(key), false, 1).await?.is_empty(),
+            (true, None) => false,
+        };
+        let edge = |key: EdgeCursorKey| (key.0, key.1);
+        let next = found.last().filter(|_| older_exist).map(|(key, _)| edge(*key)).map(|(at, id)| EdgeCursor::Before(at, id));
+        let prev = match (found.first(), cursor) {
+            (Some((key, _)), _) => Some(EdgeCursor::After(key.0, key.1)),
+            (None, Some(cursor)) => Some(EdgeCursor::After(key_of(cursor).0, key_of(cursor).1)),
+            (None, None) => None,
+        };
+        Ok(Some(Page { items: found.into_iter().map(|(_, follow)| follow).collect(), next, prev }))
+    }
+
+    async fn following_slice(
+        &self,
+        follower: UserId,
+        from: Option<EdgeCursorKey>,
+        newer: bool,
+        most: usize,
+    ) -> Result<Vec<FollowDoc>> {
+        let (less, order) = if newer { ("$gt", 1) } else { ("$lt", -1) };
+        let mut filter = doc! { "followerId": b(follower), "state": "active", "followedAt": { "$type": "date" } };
+        if let Some((at, id)) = from {
+            filter.remove("followedAt");
+            let same = doc! { "followedAt": date(at), "_id": { less: b(id) } };
+            filter.insert("$or", vec![doc! { "followedAt": { less: date(at) } }, same]);
+        }
+        let found = self
+            .coll::<FollowDoc>(FOLLOWS)
+            .find(filter)
+            .sort(doc! { "followedAt": order, "_id": order })
+            .limit(i64::try_from(most).unwrap_or(i64::MAX))
+            .await?;
+        Ok(found.try_collect().await?)
+    }
+
+    /// Loads edges between accounts in bulk, through the same two steps as a follow: pending edges in one insert, then applied in
+    /// batches. No follow limit holds. Pairs that have an edge already are skipped. Gives the number of new edges.
+    pub async fn import_follows(&self, pairs: &[(UserId, UserId)]) -> Result<usize> {
+        let docs: Vec<FollowDoc> = pairs.iter().map(|(follower, followee)| FollowDoc::fresh(*follower, *followee)).collect();
+        let there = self.insert_unless_there(FOLLOWS, &docs).await?;
+        let ids: Vec<bson::Uuid> = docs.iter().enumerate().filter(|(at, _)| !there.contains(at)).map(|(_, edge)| edge.id).collect();
+        in_batches(&ids, 2 * BATCH, |batch| {
+            let batch = batch.to_vec();
+            async move { self.apply_follows(&batch, Applier::Import).await.map(drop) }
+        })
+        .await?;
+        Ok(ids.len())
+    }
+}
+
+type EdgeCursorKey = (Timestamp, uuid::Uuid);
+
+fn key_of(cursor: EdgeCursor) -> EdgeCursorKey {
+    match cursor {
+        EdgeCursor::Before(at, id) | EdgeCursor::After(at, id) => (at, id),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct IdDoc {
+    #[serde(rename = "_id")]
+    pub id: bson::Uuid,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FolloweeDoc {
+    followee_id: bson::Uuid,
+}
+
+/// What the graph needs of an account.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PartyDoc {
+    #[serde(rename = "_id")]
+    id: bson::Uuid,
+    counters: crate::users::CountersDoc,
+    follower_seq: i64,
+    follower_at: Option<bson::DateTime>,
+    outlier: Option<crate::users::OutlierDoc>,
+}
+
+/// One account while a batch is planned: its counters move as edges are decided on.
+#[derive(Debug)]
+struct Party {
+    followers: i64,
+    following: i64,
+    seq: i64,
+    at: Timestamp,
+    outlier: Option<crate::users::OutlierDoc>,
+}
+
+impl From<PartyDoc> for Party {
+    fn from(user: PartyDoc) -> Self {
+        Self {
+            followers: user.counters.followers,
+            following: user.counters.following,
+            seq: user.follower_seq,
+            at: user.follower_at.map_or(Timestamp::from_millis(0), timestamp),
+            outlier: user.outlier,
+        }
+    }
+}
+
+/// What one transaction writes.
+#[derive(Debug)]
+struct Plan {
+    now: Timestamp,
+    deltas: BTreeMap<UserId, Delta>,
+    updates: Vec<Statement>,
+    deletes: Vec<bson::Uuid>,
+    pages: PageChanges,
+}
+
+impl Plan {
+    fn at(now: Timestamp) -> Self {
+        Self { now, deltas: BTreeMap::new(), updates: Vec::new(), deletes: Vec::new(), pages: PageChanges::default() }
+    }
+
+    fn delta(&mut self, user: UserId) -> &mut Delta {
+        self.deltas.entry(user).or_default()
+    }
+}
+
+/// By how much an account's counters move.
+#[derive(Debug, Default)]
+struct Delta {
+    followers: i64,
+    following: i64,
+    seqs: i64,
+    at: Option<Timestamp>,
+}
+
+impl Delta {
+    /// The statement that moves them, or none where they stay.
+    fn statement(self, user: UserId) -> Option<Statement> {
+        let mut inc = Document::new();
+        for (field, by) in
+            [("counters.followers", self.followers), ("counters.following", self.following), ("followerSeq", self.seqs)]
+        {
+            if by != 0 {
+                inc.insert(field, by);
+            }
+        }
+        if inc.is_empty() {
+            return None;
+        }
+        let mut update = doc! { "$inc": inc };
+        if let Some(at) = self.at {
+            update.insert("$set", doc! { "followerAt": date(at) });
+        }
+        Some(Statement::update(doc! { "_id": b(user) }, update))
+    }
+}
+
+impl FollowDoc {
+    fn fresh(follower: UserId, followee: UserId) -> Self {
+        Self {
+            id: b(new_id()),
+            follower_id: b(follower),
+            followee_id: b(followee),
+            state: FollowState::Active,
+            seq: None,
+            followed_at: None,
+            pending: Some(true),
+            wish: b(new_id()),
+            merged: false,
+        }
+    }
+
+    pub(crate) fn follower(&self) -> UserId {
+        UserId(self.follower_id.into())
+    }
+
+    pub(crate) fn followee(&self) -> UserId {
+        UserId(self.followee_id.into())
+    }
+
+    fn key(&self) -> Option<EdgeCursorKey> {
+        Some((timestamp(self.followed_at?), self.id.into()))
+    }
+}
+
+fn pair(follower: UserId, followee: UserId) -> Document {
+    doc! { "followerId": b(follower), "followeeId": b(followee) }
+}
+
+/// An edge is no longer wanted.
+fn removal() -> Document {
+    doc! { "$set": { "state": "removed", "pending": true } }
+}

@@ -1,0 +1,254 @@
+//! Outliers: the flag on the heavy account, and the documents in which its followers continue (the outlier pattern).
+//!
+//! The flag and the pages of an account are made what they should be by one reconcile under that account's applier lease
+//! (`Store::reconcile_outlier`). `building` comes first: from then on nobody but the leased applier applies, since a request's own
+//! attempt leaves a flagged account alone, and conflicts with the flag where it read the account before. Every write of a page is in
+//! a transaction that also holds the lease, so that a holder who lost it cannot overwrite what the next one built. Readers use the
+//! pages only while the flag says `ready`, check what they show against the edges, and fall back to the index where a page is missing.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bson::{Document, doc};
+use futures::TryStreamExt as _;
+use mongodb::ClientSession;
+use rookery_domain::{
+    Timestamp, UserId,
+    outlier::{self, Change},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Result, Store,
+    bulk::Statement,
+    collections::{FOLLOWS, USER_OVERFLOW, USERS},
+    graph::FollowDoc,
+    lease::Lease,
+    seq_page::Slice,
+    store::{b, commit, date, now, until_no_conflict},
+    users::{OutlierState, UserDoc},
+};
+
+/// Pages that one transaction of a build writes: 2,000 edges.
+const PAGES_AT_ONCE: i64 = 4;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct PageDoc {
+    #[serde(rename = "_id")]
+    pub id: PageId,
+    pub followers: Vec<PageEntry>,
+    pub count: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PageId {
+    pub user_id: bson::Uuid,
+    pub page: i64,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PageEntry {
+    pub user_id: bson::Uuid,
+    pub seq: i64,
+    pub at: bson::DateTime,
+}
+
+/// What one batch of edges changes on pages.
+#[derive(Debug, Default)]
+pub(crate) struct PageChanges {
+    pushed: BTreeMap<(UserId, i64), Vec<Document>>,
+    pulled: BTreeMap<(UserId, i64), Vec<i64>>,
+}
+
+impl PageChanges {
+    /// A follower of `user` was counted.
+    pub(crate) fn push(&mut self, user: UserId, seq: i64, follower: UserId, at: Timestamp) {
+        let entry = doc! { "userId": b(follower), "seq": seq, "at": date(at) };
+        self.pushed.entry((user, outlier::page_of(seq))).or_default().push(entry);
+    }
+
+    /// A follower of `user` was uncounted.
+    pub(crate) fn pull(&mut self, user: UserId, seq: i64) {
+        self.pulled.entry((user, outlier::page_of(seq))).or_default().push(seq);
+    }
+}
+
+fn page_id(user: bson::Uuid, page: i64) -> Document {
+    doc! { "userId": user, "page": page }
+}
+
+/// All pages of an account from one page to before another.
+fn pages(user: bson::Uuid, from: i64, to: i64) -> Document {
+    doc! { "_id": { "$gte": page_id(user, from), "$lt": page_id(user, to) } }
+}
+
+impl Store {
+    /// Writes what a batch changes, each page once; pages left empty are deleted.
+    pub(crate) async fn write_pages(&self, changes: PageChanges, session: &mut ClientSession) -> Result<()> {
+        let PageChanges { pushed, pulled } = changes;
+        if pushed.is_empty() && pulled.is_empty() {
+            return Ok(());
+        }
+        let emptied: Vec<Document> = pulled.keys().map(|(user, page)| page_id(b(*user), *page)).collect();
+        let mut statements = Vec::with_capacity(pushed.len() + pulled.len());
+        for ((user, page), entries) in pushed {
+            let count = i64::try_from(entries.len()).unwrap_or(i64::MAX);
+            let update = doc! { "$push": { "followers": { "$each": entries } }, "$inc": { "count": count } };
+            statements.push(Statement::upsert(doc! { "_id": page_id(b(user), page) }, update));
+        }
+        for ((user, page), seqs) in pulled {
+            let count = i64::try_from(seqs.len()).unwrap_or(i64::MAX);
+            let update = doc! { "$pull": { "followers": { "seq": { "$in": seqs } } }, "$inc": { "count": -count } };
+            statements.push(Statement::update(doc! { "_id": page_id(b(user), page) }, update));
+        }
+        self.update_all(session, USER_OVERFLOW, statements).await?;
+        if !emptied.is_empty() {
+            let empty = doc! { "_id": { "$in": emptied }, "count": 0 };
+            self.coll::<PageDoc>(USER_OVERFLOW).delete_many(empty).session(session).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the flag and the pages of an account what its followers and the threshold say. True: something was done.
+    pub(crate) async fn reconcile_outlier(&self, lease: &Lease, user: UserId) -> Result<bool> {
+        let Some(account) = self.coll::<UserDoc>(USERS).find_one(doc! { "_id": b(user) }).await? else {
+            return self.drop_pages(lease, user).await;
+        };
+        let flag = account.outlier.map(|outlier| outlier.state);
+        let change = outlier::change(account.counters.followers, flag.is_some(), self.settings().celebrity_threshold);
+        match (flag, change) {
+            (_, Some(Change::Demote)) => {
+                let cleared = self.set_flag(lease, user, doc! { "$unset": { "outlier": "" } }).await?;
+                if cleared {
+                    self.shared().set_celebrity(user, false);
+                    self.drop_pages(lease, user).await?;
+                }
+                Ok(cleared)
+            }
+            (None, Some(Change::Promote)) => {
+                let flag = doc! { "$set": { "outlier": { "state": "building", "since": date(now()) } } };
+                if !self.set_flag(lease, user, flag).await? {
+                    return Ok(false);
+                }
+                self.shared().set_celebrity(user, true);
+                self.build_pages(lease, user).await
+            }
+            // A crash interrupted the build.
+            (Some(OutlierState::Building), _) => self.build_pages(lease, user).await,
+            // A crash interrupted a demotion between the flag and the pages.
+            (None, None) if lease.inherited => self.drop_pages(lease, user).await,
+            (None | Some(OutlierState::Ready), _) => Ok(false),
+        }
+    }
+
+    async fn set_flag(&self, lease: &Lease, user: UserId, update: Document) -> Result<bool> {
+        until_no_conflict(|| async {
+            let mut session = self.begin().await?;
+            if !lease.hold(&mut session).await? {
+                return Ok(false);
+            }
+            let account = doc! { "_id": b(user), "state": "live" };
+            let set = self.coll::<UserDoc>(USERS).update_one(account, update.clone()).session(&mut session).await?;
+            commit(session).await?;
+            Ok(set.matched_count == 1)
+        })
+        .await
+    }
+
+    /// Writes every page anew from the edges, then raises `ready`. Nobody else applies meanwhile, so that what was read stays true.
+    async fn build_pages(&self, lease: &Lease, user: UserId) -> Result<bool> {
+        let Some(account) = self.coll::<UserDoc>(USERS).find_one(doc! { "_id": b(user) }).await? else {
+            return Ok(false);
+        };
+        let end = outlier::page_of(account.follower_seq) + 1;
+        let mut page = 0;
+        while page < end {
+            let to = end.min(page + PAGES_AT_ONCE);
+            if !until_no_conflict(|| self.build_range(lease, account.id, page, to)).await? {
+                return Ok(false);
+            }
+            page = to;
+        }
+        self.set_flag(lease, user, doc! { "$set": { "outlier.state": "ready" } }).await
+    }
+
+    async fn build_range(&self, lease: &Lease, user: bson::Uuid, from: i64, to: i64) -> Result<bool> {
+        let mut session = self.begin().await?;
+        if !lease.hold(&mut session).await? {
+            return Ok(false);
+        }
+        let range = doc! { "$gte": outlier::seqs_of(from).0, "$lt": outlier::seqs_of(to).0 };
+        let edges = doc! { "followeeId": user, "seq": range };
+        let mut found = self.coll::<FollowDoc>(FOLLOWS).find(edges).session(&mut session).await?;
+        let edges: Vec<FollowDoc> = found.stream(&mut session).try_collect().await?;
+        let mut built: BTreeMap<i64, PageDoc> = BTreeMap::new();
+        for edge in edges {
+            if let (Some(seq), Some(at)) = (edge.seq, edge.followed_at) {
+                let page = outlier::page_of(seq);
+                let of = built.entry(page).or_insert_with(|| PageDoc {
+                    id: PageId { user_id: user, page },
+                    followers: Vec::new(),
+                    count: 0,
+                });
+                of.followers.push(PageEntry { user_id: edge.follower_id, seq, at });
+                of.count += 1;
+            }
+        }
+        let collection = self.coll::<PageDoc>(USER_OVERFLOW);
+        collection.delete_many(pages(user, from, to)).session(&mut session).await?;
+        if !built.is_empty() {
+            collection.insert_many(built.into_values()).session(&mut session).await?;
+        }
+        commit(session).await?;
+        Ok(true)
+    }
+
+    /// Deletes all pages of an account. True: there were some.
+    async fn drop_pages(&self, lease: &Lease, user: UserId) -> Result<bool> {
+        until_no_conflict(|| async {
+            let mut session = self.begin().await?;
+            if !lease.hold(&mut session).await? {
+                return Ok(false);
+            }
+            let all = pages(b(user), 0, i64::MAX);
+            let deleted = self.coll::<PageDoc>(USER_OVERFLOW).delete_many(all).session(&mut session).await?;
+            commit(session).await?;
+            Ok(deleted.deleted_count > 0)
+        })
+        .await
+    }
+
+    /// The edges with a `seq` in a slice, newest first: their numbers from the pages, checked against the edges, so that who has left is
+    /// not shown.
+    pub(crate) async fn followers_on_pages(&self, user: bson::Uuid, slice: Slice) -> Result<Vec<FollowDoc>> {
+        let (first, end) = (outlier::page_of(slice.from), outlier::page_of(slice.to - 1) + 1);
+        let found = self.coll::<PageDoc>(USER_OVERFLOW).find(pages(user, first, end)).await?;
+        let found: HashMap<i64, PageDoc> = found.map_ok(|page| (page.id.page, page)).try_collect().await?;
+        let inside = |seq: &i64| (slice.from..slice.to).contains(seq);
+        let seqs: Vec<i64> = found.values().flat_map(|page| page.followers.iter().map(|entry| entry.seq)).filter(inside).collect();
+        let mut edges = Vec::with_capacity(seqs.len());
+        if !seqs.is_empty() {
+            let shown = doc! { "followeeId": user, "seq": { "$in": seqs }, "state": "active" };
+            edges = self.coll::<FollowDoc>(FOLLOWS).find(shown).await?.try_collect().await?;
+        }
+        // A page that is not there is empty, or not built yet: neighbouring gaps are read from the index as one range.
+        let mut gap: Option<Slice> = None;
+        for page in first..end {
+            let (from, to) = outlier::seqs_of(page);
+            let range = Slice { from: from.max(slice.from), to: to.min(slice.to) };
+            if found.contains_key(&page) {
+                if let Some(gap) = gap.take() {
+                    edges.extend(self.followers_by_seq(user, gap).await?);
+                }
+            } else {
+                gap = Some(Slice { from: gap.map_or(range.from, |gap| gap.from), to: range.to });
+            }
+        }
+        if let Some(gap) = gap {
+            edges.extend(self.followers_by_seq(user, gap).await?);
+        }
+        edges.sort_unstable_by_key(|edge| std::cmp::Reverse(edge.seq));
+        Ok(edges)
+    }
+}

@@ -1,0 +1,428 @@
+//! Posts: making, reading and deleting them, and counting them in their author.
+//!
+//! A post is a child of its author and follows the protocol of [`crate::pending`]: it is inserted `pending`, which is what makes it
+//! exist, and counted afterwards, by the request if nobody else writes the author's document, otherwise by the applier
+//! ([`Store::apply_posts_step`]). It is also its own fan-out job: `delivery` says how it reaches the timelines of the followers, and
+//! what is not delivered is pulled.
+
+mod docs;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use bson::{Document, doc};
+use futures::TryStreamExt as _;
+use mongodb::options::ReturnDocument;
+use rookery_domain::{
+    CommentId, Handle, Limit, Page, PostId, Timestamp, UserId,
+    comments::{Comment, RECENT_SHOWN},
+    fanout::{self, Delivery},
+    page::TimeCursor,
+    post::{Post, PostCounts, PostViewer, Visibility, may_see},
+    text,
+    user::{Relation, User, UserSummary},
+};
+
+pub(crate) use self::docs::{AuthorDoc, DeliveryState, PostDoc, PostState, RecentCommentDoc};
+use self::docs::{PendingDoc, PostSeqDoc, WriterDoc};
+use crate::{
+    Result, Store,
+    collections::{POSTS, USERS},
+    error::is_duplicate_key,
+    pending::{Attempt, Progress, attempt, in_batches},
+    store::{b, commit, date, now, timestamp, until_no_conflict},
+    time_page::{self, Extent},
+    users::SummaryDoc,
+};
+
+/// Pending posts that one step takes up: a step stays short, so that other work gets its turn.
+const STEP: i64 = 500;
+
+/// Posts of one author that one transaction counts.
+const BATCH: usize = 100;
+
+/// A post that is to be made.
+#[derive(Debug, Clone)]
+pub struct NewPost {
+    /// Its id, made by the caller; it also says when the post is made.
+    pub id: PostId,
+    /// Who writes it.
+    pub author: UserId,
+    /// What is written, as [`text::post`] gives it.
+    pub text: String,
+    /// Who is to see it. The posts of a private account are for followers whatever is asked.
+    pub visibility: Visibility,
+}
+
+/// What became of a deletion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deleted {
+    /// It is gone from every read.
+    Now,
+    /// There is none, or none that the caller may know of.
+    NotFound,
+    /// Somebody else wrote it.
+    NotYours,
+}
+
+/// What counting posts in their author came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Counted {
+    /// All of them are counted.
+    All,
+    /// There is no live author: they must be withdrawn.
+    AuthorGone,
+    /// One of them changed meanwhile: none is counted.
+    Changed,
+}
+
+impl Store {
+    /// Makes a post; none if its author is gone. Repeating it with the same id makes nothing new.
+    ///
+    /// Five database commands: the author, the insert, and a transaction of three; one more where the text has mentions, and one
+    /// in the life of an author whose posts begin to be pulled. None of them grows with the author's followers.
+    pub async fn create_post(&self, new: NewPost) -> Result<Option<Post>> {
+        let Some(writer) = self.writer(new.author).await? else {
+            return Ok(None);
+        };
+        let mentions = self.mentioned(&new.text).await?;
+        let delivery = fanout::delivery(self.settings().feed_model, writer.outlier.is_some());
+        if delivery == Delivery::Pull && writer.pulled_since.is_none() {
+            // Before the insert: readers pull from the authors marked so, and must never miss one.
+            self.mark_pulled(writer.id, new.id.time()).await?;
+        }
+        let (id, author) = (new.id, new.author);
+        let mut post = new.into_doc(writer, mentions, delivery);
+        match self.coll::<PostDoc>(POSTS).insert_one(&post).await {
+            Ok(_) => {}
+            // An earlier call with this id made it. If it is gone again, that call's answer is still the answer.
+            Err(error) if is_duplicate_key(&error) => {
+                post = self.coll(POSTS).find_one(doc! { "_id": b(id) }).await?.unwrap_or(post);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        if post.seq.is_none() {
+            match attempt(self.count_posts(author, &[post.id])).await? {
+                Attempt::Applied(Counted::All) => {}
+                Attempt::Applied(Counted::AuthorGone) => {
+                    self.withdraw_posts(&[post.id]).await?;
+                    return Ok(None);
+                }
+                Attempt::Applied(Counted::Changed) | Attempt::Left => self.wake().applier.notify_one(),
+            }
+        }
+        if post.delivery.state == DeliveryState::Pending {
+            self.wake().deliverer.notify_one();
+        }
+        Ok(Some(self.shown(post, Some(author))))
+    }
+
+    /// A live post that the viewer may see.
+    pub async fn post(&self, id: PostId, viewer: Option<UserId>) -> Result<Option<Post>> {
+        Ok(self.posts(&[id], viewer).await?.pop())
+    }
+
+    /// The live posts among `ids` that the viewer may see, in the order asked, each once.
+    pub async fn posts(&self, ids: &[PostId], viewer: Option<UserId>) -> Result<Vec<Post>> {
+        let wanted: Vec<bson::Uuid> = ids.iter().copied().map(b).collect();
+        let found = self.coll::<PostDoc>(POSTS).find(doc! { "_id": { "$in": wanted }, "state": "live" }).await?;
+        let found: Vec<PostDoc> = found.try_collect().await?;
+        let authors: HashSet<UserId> = found.iter().map(PostDoc::author_id).collect();
+        let relations = self.relations_to_authors(viewer, &authors).await?;
+        let mut seen: HashMap<PostId, PostDoc> = found
+            .into_iter()
+            .filter(|post| {
+                let author = post.author_id();
+                let relation = relations.get(&author).copied().unwrap_or_default();
+                may_see(post.visibility.into(), viewer == Some(author), relation)
+            })
+            .map(|post| (PostId(post.id.into()), post))
+            .collect();
+        Ok(ids.iter().filter_map(|id| seen.remove(id)).map(|post| self.shown(post, viewer)).collect())
+    }
+
+    /// A page of the posts of an account, newest first: those that it counts and the viewer may see.
+    ///
+    /// Read in time slices of the ids, bounded on both sides: a page costs the same however many posts there are.
+    pub async fn posts_of(
+        &self,
+        author: &User,
+        viewer: Option<UserId>,
+        cursor: Option<TimeCursor>,
+        limit: Limit,
+    ) -> Result<Page<Post, TimeCursor>> {
+        let own = viewer == Some(author.id);
+        let relations = self.relations_to_authors(viewer, &HashSet::from([author.id])).await?;
+        let relation = relations.get(&author.id).copied().unwrap_or_default();
+        let sees = |visibility| may_see(visibility, own, relation);
+        let for_followers = sees(Visibility::Followers);
+        if !for_followers && (author.private || !sees(Visibility::Public)) {
+            return Ok(Page::empty());
+        }
+        let mut filter = doc! { "author.userId": b(author.id), "state": "live", "seq": { "$gt": 0 } };
+        if !for_followers {
+            filter.insert("visibility", "public");
+        }
+        let extent = Extent { first: author.created_at, total: author.counts.posts, now: now() };
+        let page = time_page::newest_first(cursor, limit, extent, async |slice| {
+            let found = self.coll::<PostDoc>(POSTS).find(slice.of(&filter)).sort(slice.sort()).limit(slice.most).await?;
+            Ok(found.map_ok(|post| (post.id.into(), post)).try_collect().await?)
+        });
+        Ok(page.await?.map(|post| self.shown(post, viewer)))
+    }
+
+    /// Deletes a post on behalf of `by`: it is gone from every read at once. What stood under it goes with the applier's next steps,
+    /// and its document last.
+    pub async fn delete_post(&self, id: PostId, by: UserId) -> Result<Deleted> {
+        let live = doc! { "_id": b(id), "author.userId": b(by), "state": "live" };
+        let mark = doc! { "$set": { "state": "deleted", "pending": true } };
+        let marked = until_no_conflict(async || Ok(self.coll::<PostDoc>(POSTS).update_one(live.clone(), mark.clone()).await?));
+        if marked.await?.matched_count == 0 {
+            // What the caller may not see is as if it were not there.
+            return Ok(if self.post(id, Some(by)).await?.is_some_and(|post| post.author.id != by) {
+                Deleted::NotYours
+            } else {
+                Deleted::NotFound
+            });
+        }
+        attempt(self.uncount_posts(by, &[b(id)])).await?;
+        self.wake().applier.notify_one();
+        Ok(Deleted::Now)
+    }
+
+    /// Takes up some of the pending posts: counts those that are new, withdraws those whose author is gone, and finishes deletions.
+    pub async fn apply_posts_step(&self) -> Result<Progress> {
+        let pending: Vec<PendingDoc> = self
+            .coll(POSTS)
+            .find(doc! { "pending": true })
+            .sort(doc! { "_id": 1 })
+            .limit(STEP)
+            .projection(doc! { "author.userId": 1, "state": 1, "seq": 1 })
+            .await?
+            .try_collect()
+            .await?;
+        let mut by_author: BTreeMap<UserId, Vec<PendingDoc>> = BTreeMap::new();
+        for post in pending {
+            by_author.entry(UserId(post.author.user_id.into())).or_default().push(post);
+        }
+        let mut done = 0;
+        for (author, posts) in by_author {
+            let (deleted, live): (Vec<_>, Vec<_>) = posts.into_iter().partition(|post| post.state == PostState::Deleted);
+            let fresh: Vec<bson::Uuid> = live.iter().filter(|post| post.seq.is_none()).map(|post| post.id).collect();
+            done += in_batches(&fresh, BATCH, |batch| self.count_or_withdraw(author, batch.to_vec())).await?;
+            let counted: Vec<bson::Uuid> = deleted.iter().filter(|post| post.seq.is_some()).map(|post| post.id).collect();
+            in_batches(&counted, BATCH, |batch| {
+                let batch = batch.to_vec();
+                async move { self.uncount_posts(author, &batch).await }
+            })
+            .await?;
+            for post in deleted {
+                done += usize::from(self.remove_post(post.id).await?);
+            }
+        }
+        // Where nothing could be done, all of it met conflicts: a pause, and the next round finds it again.
+        Ok(if done == 0 { Progress::Idle } else { Progress::Did(done) })
+    }
+
+    /// A live account, as far as a new post of it needs to know.
+    async fn writer(&self, id: UserId) -> Result<Option<WriterDoc>> {
+        let shown = doc! { "handle": 1, "displayName": 1, "avatarUrl": 1, "settings": 1, "outlier": 1, "pulledSince": 1 };
+        Ok(self.coll(USERS).find_one(doc! { "_id": b(id), "state": "live" }).projection(shown).await?)
+    }
+
+    /// The accounts that a text mentions, in its order.
+    async fn mentioned(&self, text: &str) -> Result<Vec<AuthorDoc>> {
+        let handles: Vec<Handle> = text::mentions(text);
+        if handles.is_empty() {
+            return Ok(Vec::new());
+        }
+        let named: Vec<&str> = handles.iter().map(Handle::as_str).collect();
+        let found = self
+            .coll::<SummaryDoc>(USERS)
+            .find(doc! { "handle": { "$in": named }, "state": "live" })
+            .projection(SummaryDoc::projection())
+            .await?;
+        let mut found: HashMap<String, AuthorDoc> = found
+            .map_ok(|user| {
+                let copy = AuthorDoc {
+                    user_id: user.id,
+                    handle: user.handle.clone(),
+                    display_name: user.display_name,
+                    avatar_url: user.avatar_url,
+                };
+                (user.handle, copy)
+            })
+            .try_collect()
+            .await?;
+        Ok(handles.iter().filter_map(|handle| found.remove(handle.as_str())).collect())
+    }
+
+    /// Notes that some posts of an account are pulled for good.
+    async fn mark_pulled(&self, author: bson::Uuid, at: Timestamp) -> Result<()> {
+        let unmarked = doc! { "_id": author, "pulledSince": { "$exists": false } };
+        until_no_conflict(async || {
+            let mark = doc! { "$set": { "pulledSince": date(at) } };
+            self.coll::<Document>(USERS).update_one(unmarked.clone(), mark).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Counts new posts in their author and gives each the next `seq`.
+    ///
+    /// A transaction, because a post has a `seq` exactly while its author counts it. The author must be live and each post still
+    /// wanted and uncounted, in the same snapshot.
+    async fn count_posts(&self, author: UserId, ids: &[bson::Uuid]) -> Result<Counted> {
+        let more = i64::try_from(ids.len()).unwrap_or(i64::MAX);
+        let mut session = self.begin().await?;
+        let author = self
+            .coll::<PostSeqDoc>(USERS)
+            .find_one_and_update(
+                doc! { "_id": b(author), "state": "live" },
+                doc! { "$inc": { "counters.posts": more, "postSeq": more } },
+            )
+            .projection(doc! { "postSeq": 1 })
+            .return_document(ReturnDocument::After)
+            .session(&mut session)
+            .await?;
+        let Some(PostSeqDoc { post_seq }) = author else {
+            session.abort_transaction().await?;
+            return Ok(Counted::AuthorGone);
+        };
+        // Numbered in the order of `ids`, by one statement.
+        let seq = doc! { "$add": [post_seq - more + 1, { "$indexOfArray": [ids, "$_id"] }] };
+        let counted = self
+            .coll::<PostDoc>(POSTS)
+            .update_many(
+                doc! { "_id": { "$in": ids }, "state": "live", "seq": { "$exists": false } },
+                vec![doc! { "$set": { "seq": { "$toLong": seq } } }, doc! { "$unset": "pending" }],
+            )
+            .session(&mut session)
+            .await?;
+        if usize::try_from(counted.matched_count) != Ok(ids.len()) {
+            session.abort_transaction().await?;
+            return Ok(Counted::Changed);
+        }
+        commit(session).await?;
+        Ok(Counted::All)
+    }
+
+    /// Counts new posts, or takes them back where their author is gone.
+    async fn count_or_withdraw(&self, author: UserId, ids: Vec<bson::Uuid>) -> Result<()> {
+        match self.count_posts(author, &ids).await? {
+            Counted::All => Ok(()),
+            Counted::AuthorGone => self.withdraw_posts(&ids).await,
+            // One by one, so that the one that changed does not hold up the others; it is found again in the next round.
+            Counted::Changed => {
+                for id in ids {
+                    self.count_posts(author, &[id]).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes back posts that nobody counts. They are marked rather than removed: a comment may stand under them already.
+    async fn withdraw_posts(&self, ids: &[bson::Uuid]) -> Result<()> {
+        let uncounted = doc! { "_id": { "$in": ids }, "seq": { "$exists": false } };
+        let mark = doc! { "$set": { "state": "deleted", "pending": true } };
+        until_no_conflict(async || {
+            self.coll::<PostDoc>(POSTS).update_many(uncounted.clone(), mark.clone()).await?;
+            Ok(())
+        })
+        .await?;
+        self.wake().applier.notify_one();
+        Ok(())
+    }
+
+    /// Takes deleted posts from their author's count; those that are not in it (any more) make no difference.
+    ///
+    /// A transaction for the same reason as in [`Store::count_posts`].
+    async fn uncount_posts(&self, author: UserId, ids: &[bson::Uuid]) -> Result<()> {
+        let mut session = self.begin().await?;
+        let uncounted = self
+            .coll::<PostDoc>(POSTS)
+            .update_many(
+                doc! { "_id": { "$in": ids }, "state": "deleted", "seq": { "$exists": true } },
+                doc! { "$unset": { "seq": "" } },
+            )
+            .session(&mut session)
+            .await?;
+        let less = i64::try_from(uncounted.modified_count).unwrap_or(i64::MAX);
+        if less == 0 {
+            return Ok(session.abort_transaction().await?);
+        }
+        self.coll::<Document>(USERS)
+            .update_one(doc! { "_id": b(author) }, doc! { "$inc": { "counters.posts": -less } })
+            .session(&mut session)
+            .await?;
+        commit(session).await
+    }
+
+    /// Removes a deleted post once nobody counts it.
+    async fn remove_post(&self, id: bson::Uuid) -> Result<bool> {
+        let uncounted = doc! { "_id": id, "state": "deleted", "seq": { "$exists": false } };
+        let removed = until_no_conflict(async || Ok(self.coll::<PostDoc>(POSTS).delete_one(uncounted.clone()).await?));
+        Ok(removed.await?.deleted_count == 1)
+    }
+
+    /// How a viewer stands to the authors of some posts; whoever is absent stands in no relation.
+    async fn relations_to_authors(&self, viewer: Option<UserId>, authors: &HashSet<UserId>) -> Result<HashMap<UserId, Relation>> {
+        let Some(viewer) = viewer else {
+            return Ok(HashMap::new());
+        };
+        let others: Vec<UserId> = authors.iter().copied().filter(|author| *author != viewer).collect();
+        if others.is_empty() { Ok(HashMap::new()) } else { self.relations(viewer, &others).await }
+    }
+
+    /// The post as it is shown to a viewer.
+    pub(crate) fn shown(&self, post: PostDoc, viewer: Option<UserId>) -> Post {
+        let id = PostId(post.id.into());
+        let recent = post.recent_comments.into_iter().take(RECENT_SHOWN);
+        Post {
+            id,
+            author: self.summary_of(post.author),
+            text: post.text,
+            visibility: post.visibility.into(),
+            tags: post.tags,
+            mentions: post.mentions.into_iter().map(|user| self.summary_of(user)).collect(),
+            created_at: timestamp(post.created_at),
+            edited_at: post.edited_at.map(timestamp),
+            counts: PostCounts {
+                comments: post.counters.comments,
+                likes: post.counters.likes,
+                reposts: post.counters.reposts,
+                views: post.counters.views,
+            },
+            recent_comments: recent.map(|comment| self.recent_comment(id, comment)).collect(),
+            viewer: viewer.map(|_| PostViewer::default()),
+        }
+    }
+
+    fn recent_comment(&self, post: PostId, comment: RecentCommentDoc) -> Comment {
+        Comment {
+            id: CommentId(comment.id.into()),
+            post_id: post,
+            parent_id: comment.parent_id.map(|id| CommentId(id.into())),
+            depth: comment.depth,
+            author: Some(self.summary_of(comment.author)),
+            text: comment.text,
+            created_at: timestamp(comment.created_at),
+            edited_at: comment.edited_at.map(timestamp),
+            likes: comment.likes,
+            replies: comment.replies,
+            deleted: false,
+        }
+    }
+
+    /// An account as its copy in a post or comment shows it. The flag is not copied: it comes from what this process remembers.
+    pub(crate) fn summary_of(&self, copy: AuthorDoc) -> UserSummary {
+        let id = UserId(copy.user_id.into());
+        UserSummary {
+            id,
+            handle: Handle::from_stored(copy.handle),
+            display_name: copy.display_name,
+            avatar_url: copy.avatar_url,
+            celebrity: self.is_celebrity(id),
+        }
+    }
+}
