@@ -250,7 +250,7 @@ mod tests {
         assert!(!raw.has_pending_follows(Uuid::nil()).await.unwrap());
         assert!(raw.client.list_database_names().await.unwrap().iter().any(|name| name.starts_with("load_tests_")));
         raw.close().await.unwrap();
-        let client = mongodb::Client::with_uri_str(server.uri()).await.unwrap();
+        let client = Client::with_uri_str(server.uri()).await.unwrap();
         assert!(!client.list_database_names().await.unwrap().iter().any(|name| name.starts_with("load_tests_")));
         server.stop().await.unwrap();
     }

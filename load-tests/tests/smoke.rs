@@ -11,7 +11,11 @@ use serde_json::Value;
 fn load_tests() -> Command {
     let program = env!("CARGO_BIN_EXE_load-tests");
     let rookery = Path::new(program).with_file_name("rookery");
-    assert!(rookery.is_file(), "{} is missing: run `cargo test --workspace`, or `cargo build -p rookery-api` before", rookery.display());
+    assert!(
+        rookery.is_file(),
+        "{} is missing: run `cargo test --workspace`, or `cargo build -p rookery-api` before",
+        rookery.display()
+    );
     Command::new(program)
 }
 
