@@ -83,10 +83,11 @@ impl Raw {
     /// `insert_one` of a pending edge to one account into a collection with the indexes of `follows`, a second.
     pub(crate) async fn insert_one(&self, driver: &Driver, callers: usize, duration: Duration) -> Result<f64> {
         let (scratch, mut edge) = self.like("follows").await?;
-        // As a follow is written: what it will be counted as is not known yet.
+        // As a follow is written: neither counted nor merged into its follower's timeline yet.
         edge.remove("seq");
         edge.remove("followedAt");
         edge.insert("pending", true);
+        edge.insert("merged", false);
         let edge = Arc::new(edge);
         let call = move |_| {
             let (scratch, mut edge) = (scratch.clone(), Document::clone(&edge));

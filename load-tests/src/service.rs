@@ -104,7 +104,7 @@ impl DatabaseServer {
         let mut command = Command::new(secantusd);
         command.args(["--port", "0", "--sync-on-commit", "--checkpoint-seconds", "5", "--storage-path"]).arg(&folder);
         let mut child = start(command, &log)?;
-        let port = printed_port(&mut child, &log, "listening on 127.0.0.1:").await?;
+        let port = printed_port(&mut child, &log, "listening on 127.0.0.1:").await.context("the database has not started")?;
         Ok(Self { child, uri: uri(port) })
     }
 
@@ -177,7 +177,7 @@ impl Service {
         let mut command = Command::new(rookery);
         command.arg("serve").envs(environment.iter().cloned());
         let mut child = start(command, &log)?;
-        let port = printed_port(&mut child, &log, "http://127.0.0.1:").await?;
+        let port = printed_port(&mut child, &log, "http://127.0.0.1:").await.context("the service has not started")?;
         let base_url = format!("http://127.0.0.1:{port}");
         let api = Api::new(&base_url)?;
         let began = Instant::now();
