@@ -5,9 +5,11 @@
 //! readers read their feeds; all of it at once in open loops at a target rate; and the largest account is compared with a small one,
 //! request by request in turns.
 
+mod comparison;
+
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -21,7 +23,7 @@ use crate::{
     client::{Account, Api, PAGE},
     limits::Raw,
     loops::{Driver, Failure, Measured, Plan, per_second},
-    report::{Goal, Line, Report, median, ratio},
+    report::{Goal, Line, Report, ratio},
     service::resident_bytes,
 };
 
@@ -100,13 +102,12 @@ const PATIENCE: Duration = Duration::from_mins(2);
 /// What has not changed for this long is taken to be at rest: above every pause that the service's workers make.
 const REST: Duration = Duration::from_secs(1);
 
-/// The goals. They are stated in `docs/load-tests.md` with the reason for each.
+/// The goals, but for the comparison's. They are stated in `docs/load-tests.md` with the reason for each.
 const STORM_TO_INSERT_ONE: f64 = 0.4;
 const EFFECTS_WITHIN: Duration = Duration::from_secs(2);
 const FAN_OUT_TO_INSERT_MANY: f64 = 0.6;
 const MEMORY_BELOW_BYTES: u64 = 150_000_000;
 const FEED_TO_FIND_ONE: f64 = 0.12;
-const LARGEST_TO_SMALL: f64 = 1.5;
 
 const POSTS_OF_A_CELEBRITY: usize = 10;
 const POSTS_OF_AN_AUTHOR: usize = 2;
@@ -368,85 +369,6 @@ impl Scenario {
         Ok(())
     }
 
-    async fn largest_against_small(&self, report: &mut Report) -> Result<()> {
-        self.go_on()?;
-        let celebrity = self.celebrity().await?;
-        let small = self.account(self.cast.small).await?;
-        let mut walked = Measured::new("follower_walk");
-        let mut pages = Vec::new();
-        for account in [&small, &celebrity] {
-            let followers = self.until_followers_rest(account.id).await?;
-            let began = Instant::now();
-            let walk = self.walk(account.id).await?;
-            let same = walk.followers == followers;
-            let wrong = || Failure::wrong(format!("a walk of {} followers where the profile says {followers}", walk.followers));
-            walked.record(began.elapsed(), same.then_some(()).ok_or_else(wrong));
-            pages.push(walk);
-        }
-        report.push(Line::from(&walked).without_rate());
-        let note = format!("Compared: {} followers (largest) and {} (small).", pages[1].followers, pages[0].followers);
-        report.remark(note);
-
-        let names = ["first_follower_page", "deep_follower_page", "profile", "post"];
-        let mut all = names.map(|name| [Measured::new(format!("{name}_small")), Measured::new(format!("{name}_largest"))]);
-        let mut ratios = names.map(|_| Vec::new());
-        for run in 0..self.sizes.runs {
-            // A token lives ten minutes, a run a few.
-            let accounts = Arc::new([self.account(self.cast.small).await?, self.celebrity().await?]);
-            for (kind, name) in names.iter().enumerate() {
-                self.until_deliveries_rest().await?;
-                let calls = Calls {
-                    api: self.api().clone(),
-                    accounts: Arc::clone(&accounts),
-                    deep: [pages[0].deep.clone(), pages[1].deep.clone()],
-                };
-                let pair = self.in_turns(&format!("{name} run {}", run + 1), kind, calls).await;
-                ratios[kind].extend(ratio(pair[1].percentile_ms(95.0), pair[0].percentile_ms(95.0)));
-                for (sum, one) in all[kind].iter_mut().zip(&pair) {
-                    sum.merge(one);
-                }
-            }
-            if self.driver.stop().is_set() {
-                break;
-            }
-        }
-        for ([small, largest], ratios) in all.iter().zip(ratios) {
-            report.push(small);
-            let line = Line::from(largest).ratio(median(ratios), "small, p95", Goal::AtMost(LARGEST_TO_SMALL));
-            report.push(line);
-        }
-        Ok(())
-    }
-
-    /// Calls for the two accounts in turns, one caller, in the order small, largest, largest, small, so that neither always comes
-    /// after the other.
-    async fn in_turns(&self, name: &str, kind: usize, calls: Calls) -> [Measured; 2] {
-        let pair = Arc::new(Mutex::new([Measured::new("small"), Measured::new("largest")]));
-        let (sink, calls) = (Arc::clone(&pair), Arc::new(calls));
-        let warm_up = self.sizes.samples / 10;
-        let plan = Plan::closed(name, 1, 2 * (self.sizes.samples + warm_up));
-        self.driver
-            .drive(plan, move |number| {
-                let (sink, calls) = (Arc::clone(&sink), Arc::clone(&calls));
-                async move {
-                    let which = usize::from(matches!(number % 4, 1 | 2));
-                    let began = Instant::now();
-                    let answer = calls.make(kind, which).await;
-                    let latency = began.elapsed();
-                    if number >= 2 * warm_up {
-                        let measured = &mut sink.lock().unwrap_or_else(PoisonError::into_inner)[which];
-                        measured.record(latency, answer.clone());
-                        // Of its own calls alone, so that the rate is that of one caller.
-                        measured.elapsed += latency;
-                    }
-                    answer
-                }
-            })
-            .await;
-        let pair = pair.lock().unwrap_or_else(PoisonError::into_inner);
-        pair.clone()
-    }
-
     async fn account(&self, number: u64) -> Result<Account> {
         self.troupe.sign_in(&[number]).await?.pop().context("nobody was logged in")
     }
@@ -504,28 +426,6 @@ struct Walk {
     followers: u64,
     /// The cursor of the deepest page that is full, if there is one beyond the first.
     deep: Option<String>,
-}
-
-/// The calls that are compared, for the small account (0) and the largest (1).
-struct Calls {
-    api: Api,
-    accounts: Arc<[Account; 2]>,
-    deep: [Option<String>; 2],
-}
-
-impl Calls {
-    async fn make(&self, kind: usize, which: usize) -> Result<(), Failure> {
-        let account = &self.accounts[which];
-        match kind {
-            0 => self.api.followers(account.id, None).await.map(drop),
-            1 => self.api.followers(account.id, self.deep[which].as_deref()).await.map(drop),
-            2 => {
-                let profile = self.api.profile(account.id).await?;
-                if profile.handle == account.handle { Ok(()) } else { Err(Failure::wrong("another profile")) }
-            }
-            _ => self.api.post(account, "A post, measured.").await,
-        }
-    }
 }
 
 /// A call that posts, by the writers in turns.
