@@ -24,15 +24,39 @@ pub struct Work {
 }
 
 /// Everything that is done in the background. `rookery serve` and `rookery work` loop over it, and the tests run it to its end.
-pub const ALL: &[Work] = &[Work {
-    name: "applier",
-    step: |store| Box::pin(apply(store)),
-    wake: |store| &store.wake().applier,
-    // Nothing stays pending for longer than a second on an idle machine, also where the hint was lost.
-    poll: Duration::from_millis(500),
-}];
+pub const ALL: &[Work] = &[
+    // One loop for children of every kind: a wake-up wakes one.
+    Work { name: "applier", step: |store| Box::pin(apply(store)), wake: |store| &store.wake().applier, poll: APPLY_EVERY },
+    Work {
+        name: "deliverer",
+        step: |store| Box::pin(async move { store.deliver_step().await }),
+        wake: |store| &store.wake().deliverer,
+        poll: DELIVER_EVERY,
+    },
+    Work {
+        name: "merger",
+        step: |store| Box::pin(async move { store.merge_step().await }),
+        wake: |store| &store.wake().merger,
+        poll: DELIVER_EVERY,
+    },
+    Work { name: "refresher", step: |store| Box::pin(refresh(store)), wake: |store| &store.wake().refresher, poll: REFRESH_EVERY },
+];
 
-/// Applies what requests left pending, of every kind: a wake-up wakes one loop.
+/// What other processes' requests left is found within this, and in sum with the delivery well within a second.
+const DELIVER_EVERY: Duration = Duration::from_millis(250);
+/// What other processes changed is known within 500 ms.
+const REFRESH_EVERY: Duration = Duration::from_millis(200);
+
+/// Reads again what this process remembers of others' changes. That is never work left over.
+async fn refresh(store: Store) -> Result<Progress> {
+    futures::try_join!(store.refresh_shared(), store.refresh_revoked())?;
+    Ok(Progress::Idle)
+}
+
+/// Nothing stays pending for longer than a second on an idle machine.
+const APPLY_EVERY: Duration = Duration::from_millis(500);
+
+/// Applies what requests left pending, and clears away what is left of deleted comments.
 async fn apply(store: Store) -> Result<Progress> {
     let (follows, posts, comments, tombstones) = futures::try_join!(
         store.apply_follows_step(),
