@@ -23,6 +23,11 @@ const PUBLIC: &[&str] = &[
     "get_post",
     "list_posts",
     "list_user_posts",
+    "list_posts",
+    "get_post",
+    "list_user_posts",
+    "list_comments",
+    "get_comment",
 ];
 
 fn id(operation: &Value) -> &str {
