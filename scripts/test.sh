@@ -46,7 +46,7 @@ deny() {
     deny="${XDG_CACHE_HOME:-$HOME/.cache}/rookery/cargo-deny-$version/bin/cargo-deny"
     "$deny" --locked check --hide-inclusion-graph licenses bans sources || return
     if timeout 120 "$deny" --locked fetch db >/dev/null 2>&1; then
-        "$deny" --locked check --disable-fetch advisories || return
+        "$deny" --locked check advisories || return
     elif [ "${ROOKERY_REQUIRE_ADVISORIES:-0}" = 1 ]; then
         printf 'the database of advisories cannot be reached\n'
         return 1
