@@ -116,6 +116,8 @@ have setpriv && have flock || missing+=(util-linux)
 if $needs_database; then
     have cmake || missing+=(cmake)
     have make || missing+=(make)
+    # Its build asks for a C++ compiler and then does not use it.
+    have c++ || missing+=(g++)
 fi
 if [ "${1:-}" = test ]; then
     have chromium || missing+=(chromium)
