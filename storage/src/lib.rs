@@ -13,6 +13,7 @@ mod error;
 pub mod feed;
 mod gather;
 pub mod graph;
+pub mod idempotency;
 mod lease;
 pub mod migrations;
 mod overflow;
