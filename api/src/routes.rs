@@ -1,6 +1,6 @@
 //! Every route of the service, on one screen. Each handler says its own method and path, and what it takes and gives.
 
-mod auth;
+pub mod auth;
 mod operations;
 pub mod users;
 

@@ -17,14 +17,25 @@ pub struct Work {
     pub name: &'static str,
     /// Does a bounded batch and returns what it did.
     pub step: fn(Store) -> BoxFuture<'static, Result<Progress>>,
-    /// What is notified when there may be something to do.
-    pub wake: fn(&Store) -> &Notify,
+    /// What is notified when there may be something to do; none for what is only to be read again from time to time.
+    pub wake: Option<fn(&Store) -> &Notify>,
     /// How long an idle loop sleeps at most: a wake-up is a hint, and this is how late work is found whose hint was lost.
     pub poll: Duration,
 }
 
 /// Everything that is done in the background. `rookery serve` and `rookery work` loop over it, and the tests run it to its end.
-pub const ALL: &[Work] = &[];
+pub const ALL: &[Work] = &[Work {
+    name: "revoked_sessions",
+    step: |store| {
+        Box::pin(async move {
+            store.refresh_revoked().await?;
+            Ok(Progress::Idle)
+        })
+    },
+    wake: None,
+    // With what a poll takes, well within the half second after which memory is not trusted.
+    poll: Duration::from_millis(200),
+}];
 
 /// The first and the longest pause after a step that failed.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
@@ -72,9 +83,15 @@ async fn run(work: Work, store: Store, stop: CancellationToken) {
                         metrics::counter!("worker_items_total", "worker" => work.name).increment(items as u64);
                     }
                     Progress::Idle => {
+                        let woken = async {
+                            match work.wake {
+                                Some(wake) => wake(&store).notified().await,
+                                None => std::future::pending().await,
+                            }
+                        };
                         tokio::select! {
                             () = stop.cancelled() => {}
-                            () = (work.wake)(&store).notified() => {}
+                            () = woken => {}
                             () = tokio::time::sleep(work.poll) => {}
                         }
                     }

@@ -321,20 +321,20 @@ async fn sessions_are_walked_newest_first_and_back() {
     }
     let two = Limit::new(2).unwrap();
     let first = store.sessions(user, two, None).await.unwrap();
-    let second = store.sessions(user, two, first.next.as_ref()).await.unwrap();
-    let third = store.sessions(user, two, second.next.as_ref()).await.unwrap();
+    let second = store.sessions(user, two, first.next.clone()).await.unwrap();
+    let third = store.sessions(user, two, second.next.clone()).await.unwrap();
     assert_eq!([ids(&first.items), ids(&second.items), ids(&third.items)].concat(), all);
     assert_eq!(third.next, None, "the count is a multiple of the limit");
 
-    let back = store.sessions(user, two, third.prev.as_ref()).await.unwrap();
+    let back = store.sessions(user, two, third.prev.clone()).await.unwrap();
     assert_eq!(ids(&back.items), all[2..4], "the adjacent ones, not the newest");
     assert!(back.next.is_some());
-    let poll = store.sessions(user, two, first.prev.as_ref()).await.unwrap();
+    let poll = store.sessions(user, two, first.prev.clone()).await.unwrap();
     assert!(poll.items.is_empty());
     let new = open(store, user).await;
-    let found = store.sessions(user, two, poll.prev.as_ref()).await.unwrap();
+    let found = store.sessions(user, two, poll.prev.clone()).await.unwrap();
     assert_eq!(ids(&found.items), [new]);
-    assert_eq!(ids(&store.sessions(user, two, poll.next.as_ref()).await.unwrap().items), all[..2]);
+    assert_eq!(ids(&store.sessions(user, two, poll.next.clone()).await.unwrap().items), all[..2]);
     let session = &found.items[0];
     assert_eq!((session.user_agent.as_str(), session.created_at), ("Fox 1.0", session.last_used_at));
 }
