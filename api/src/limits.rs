@@ -102,6 +102,18 @@ impl Limits {
         }
     }
 
+    /// The answer to a request beyond the limit, if limits are enforced.
+    fn refusal(&self, standing: Standing) -> Option<Error> {
+        let wait = standing.wait.filter(|_| self.enforced)?;
+        Some(Problem::new(Code::RateLimited).retry_after(wait).into())
+    }
+
+    fn address_of(&self, request: &ServiceRequest) -> IpAddr {
+        // Only a request that came over no socket has no peer.
+        let peer = request.peer_addr().map_or(Ipv6Addr::UNSPECIFIED.into(), |address| address.ip());
+        self.address(peer, request.headers())
+    }
+
     /// The address that a request comes from: the peer's, or, where the peer is a trusted proxy, the rightmost of `X-Forwarded-For`
     /// that is not. What stands further left was written by the caller.
     fn address(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
@@ -151,6 +163,23 @@ impl Standing {
     }
 }
 
+/// Charges the address of a request whose token was refused: guessing tokens must not be free. Stands outside the reading of tokens.
+pub async fn limit_refused(
+    limits: Data<Limits>,
+    request: ServiceRequest,
+    next: Next<impl MessageBody>,
+) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    let address = limits.address_of(&request);
+    next.call(request).await.map_err(|error| {
+        if error.as_error::<Problem>().is_none_or(|problem| problem.code() != Code::InvalidToken) {
+            return error;
+        }
+        let standing = limits.charge(None, address);
+        let refusal = limits.refusal(standing).unwrap_or(error);
+        with_headers(standing, refusal)
+    })
+}
+
 /// Charges the caller's bucket, refuses what is beyond it, and says in every answer how it stands. Runs after the token was read, so
 /// that a user's bucket follows the user and not the address.
 pub async fn limit(
@@ -162,24 +191,21 @@ pub async fn limit(
     if let Some(viewer) = viewer {
         tracing::Span::current().record("viewer", tracing::field::display(viewer));
     }
-    // Only a request that came over no socket has no peer.
-    let peer = request.peer_addr().map_or(Ipv6Addr::UNSPECIFIED.into(), |address| address.ip());
-    let standing = limits.charge(viewer, limits.address(peer, request.headers()));
-    match standing.wait {
-        Some(wait) if limits.enforced => {
-            let mut error = Error::from(Problem::new(Code::RateLimited).retry_after(wait));
-            error.add_response_mapper(move |mut response| {
-                standing.write(response.headers_mut());
-                response
-            });
-            Err(error)
-        }
-        _ => {
-            let mut answer = next.call(request).await?;
-            standing.write(answer.headers_mut());
-            Ok(answer)
-        }
+    let standing = limits.charge(viewer, limits.address_of(&request));
+    if let Some(refusal) = limits.refusal(standing) {
+        return Err(with_headers(standing, refusal));
     }
+    let mut answer = next.call(request).await?;
+    standing.write(answer.headers_mut());
+    Ok(answer)
+}
+
+fn with_headers(standing: Standing, mut error: Error) -> Error {
+    error.add_response_mapper(move |mut response| {
+        standing.write(response.headers_mut());
+        response
+    });
+    error
 }
 
 #[cfg(test)]
@@ -236,11 +262,12 @@ mod tests {
             let config = Config::from_vars(|name| (name == "ROOKERY_RATE_LIMIT").then(|| enforced.to_owned())).unwrap();
             let hourly = Quota::per_hour(NonZeroU32::new(2).unwrap());
             let limits = Data::new(Limits::with(&config, hourly, hourly));
-            let app = App::new().app_data(limits).wrap(from_fn(limit)).wrap(from_fn(crate::middleware::observe));
+            let app = App::new().app_data(limits).wrap(from_fn(limit));
             let app = calls::init_service(app).await;
             let mut answers = Vec::new();
             for _ in 0..3 {
-                answers.push(calls::call_service(&app, calls::TestRequest::get().to_request()).await);
+                let answer = calls::try_call_service(&app, calls::TestRequest::get().to_request()).await;
+                answers.push(answer.map_or_else(|error| error.error_response(), |answer| answer.map_into_boxed_body().into()));
             }
             let number = |name: &str| answers[2].headers().get(name).unwrap().to_str().unwrap().parse::<u32>().unwrap();
             assert_eq!(answers[1].status(), 404);

@@ -1,7 +1,11 @@
 //! Every route of the service, on one screen. Each handler says its own method and path, and what it takes and gives.
 
 pub mod auth;
-mod operations;
+pub mod comments;
+pub mod feed;
+pub mod graph;
+pub mod operations;
+pub mod posts;
 pub mod users;
 
 use actix_web::{middleware::from_fn, web};
@@ -16,8 +20,14 @@ pub fn configure(all: &mut ServiceConfig<'_>) {
         .service(operations::check_readiness)
         .service(operations::get_metrics)
         .service(operations::get_openapi)
-        // Wrapped from inside out: the token is read before the bucket of its user is charged.
-        .service(scope(openapi::BASE_PATH).wrap(from_fn(limits::limit)).wrap(from_fn(authenticate)).configure(api));
+        .service(
+            scope(openapi::BASE_PATH)
+                // Wrapped from inside out: the token is read before the bucket of its user is charged.
+                .wrap(from_fn(limits::limit))
+                .wrap(from_fn(authenticate))
+                .wrap(from_fn(limits::limit_refused))
+                .configure(api),
+        );
 }
 
 /// What lies under `/api/v1`.
@@ -30,7 +40,23 @@ fn api(api: &mut ServiceConfig<'_>) {
         .service(auth::revoke_session)
         .service(auth::change_password)
         .service(users::get_me)
-        .service(users::get_user);
+        .service(users::get_user)
+        .service(graph::follow_user)
+        .service(graph::unfollow_user)
+        .service(graph::remove_follower)
+        .service(graph::list_followers)
+        .service(graph::list_following)
+        .service(graph::list_relationships)
+        .service(posts::create_post)
+        .service(posts::list_posts)
+        .service(posts::get_post)
+        .service(posts::delete_post)
+        .service(posts::list_user_posts)
+        .service(comments::create_comment)
+        .service(comments::list_comments)
+        .service(comments::get_comment)
+        .service(comments::delete_comment)
+        .service(feed::get_feed);
 }
 
 /// The documentation's page, and what no route takes.

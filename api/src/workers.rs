@@ -17,25 +17,62 @@ pub struct Work {
     pub name: &'static str,
     /// Does a bounded batch and returns what it did.
     pub step: fn(Store) -> BoxFuture<'static, Result<Progress>>,
-    /// What is notified when there may be something to do; none for what is only to be read again from time to time.
-    pub wake: Option<fn(&Store) -> &Notify>,
+    /// What is notified when there may be something to do.
+    pub wake: fn(&Store) -> &Notify,
     /// How long an idle loop sleeps at most: a wake-up is a hint, and this is how late work is found whose hint was lost.
     pub poll: Duration,
 }
 
 /// Everything that is done in the background. `rookery serve` and `rookery work` loop over it, and the tests run it to its end.
-pub const ALL: &[Work] = &[Work {
-    name: "revoked_sessions",
-    step: |store| {
-        Box::pin(async move {
-            store.refresh_revoked().await?;
-            Ok(Progress::Idle)
-        })
+pub const ALL: &[Work] = &[
+    // One loop for children of every kind: a wake-up wakes one.
+    Work { name: "applier", step: |store| Box::pin(apply(store)), wake: |store| &store.wake().applier, poll: APPLY_EVERY },
+    Work {
+        name: "purger",
+        step: |store| Box::pin(async move { store.purge_tombstones_step().await }),
+        wake: |store| &store.wake().applier,
+        poll: PURGE_EVERY,
     },
-    wake: None,
-    // With what a poll takes, well within the half second after which memory is not trusted.
-    poll: Duration::from_millis(200),
-}];
+    Work {
+        name: "deliverer",
+        step: |store| Box::pin(async move { store.deliver_step().await }),
+        wake: |store| &store.wake().deliverer,
+        poll: DELIVER_EVERY,
+    },
+    Work {
+        name: "merger",
+        step: |store| Box::pin(async move { store.merge_step().await }),
+        wake: |store| &store.wake().merger,
+        poll: DELIVER_EVERY,
+    },
+    Work { name: "refresher", step: |store| Box::pin(refresh(store)), wake: |store| &store.wake().refresher, poll: REFRESH_EVERY },
+];
+
+/// What other processes' requests left is found within this, and in sum with the delivery well within a second.
+const DELIVER_EVERY: Duration = Duration::from_millis(250);
+/// What other processes changed is known within 500 ms.
+const REFRESH_EVERY: Duration = Duration::from_millis(200);
+
+/// Reads again what this process remembers of others' changes. That is never work left over.
+async fn refresh(store: Store) -> Result<Progress> {
+    futures::try_join!(store.refresh_shared(), store.refresh_revoked())?;
+    Ok(Progress::Idle)
+}
+
+/// Nothing stays pending for longer than a second on an idle machine.
+const APPLY_EVERY: Duration = Duration::from_millis(500);
+/// Nobody waits for a hidden tombstone to go.
+const PURGE_EVERY: Duration = Duration::from_secs(10);
+
+/// Applies what requests left pending.
+async fn apply(store: Store) -> Result<Progress> {
+    let did = futures::try_join!(store.apply_follows_step(), store.apply_posts_step(), store.apply_comments_step())?;
+    let items = |progress| if let Progress::Did(items) = progress { items } else { 0 };
+    Ok(match items(did.0) + items(did.1) + items(did.2) {
+        0 => Progress::Idle,
+        items => Progress::Did(items),
+    })
+}
 
 /// The first and the longest pause after a step that failed.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
@@ -83,15 +120,9 @@ async fn run(work: Work, store: Store, stop: CancellationToken) {
                         metrics::counter!("worker_items_total", "worker" => work.name).increment(items as u64);
                     }
                     Progress::Idle => {
-                        let woken = async {
-                            match work.wake {
-                                Some(wake) => wake(&store).notified().await,
-                                None => std::future::pending().await,
-                            }
-                        };
                         tokio::select! {
                             () = stop.cancelled() => {}
-                            () = woken => {}
+                            () = (work.wake)(&store).notified() => {}
                             () = tokio::time::sleep(work.poll) => {}
                         }
                     }

@@ -106,7 +106,9 @@ async fn every_field_that_breaks_a_rule_is_named() {
     let body = json!({ "handle": "not a handle", "email": "nobody", "password": "short", "displayName": "\u{200b}" });
     let answer = app.anonymous().post("/api/v1/auth/register", &body).expect(422).await;
     assert_eq!(answer.code(), "validation_failed");
-    assert_eq!(answer.fields(), ["handle", "email", "password"]);
+    assert_eq!(answer.fields(), ["handle", "email", "displayName", "password"]);
+    let body = json!({ "handle": "\u{200b}", "email": "alice@example.org", "password": PASSWORD });
+    assert_eq!(app.anonymous().post("/api/v1/auth/register", &body).expect(422).await.fields(), ["handle"]);
     let body = json!({ "handle": "alice", "email": "a b@example.org", "password": PASSWORD, "displayName": "a\u{0}b" });
     let answer = app.anonymous().post("/api/v1/auth/register", &body).expect(422).await;
     assert_eq!(answer.fields(), ["email", "displayName"]);

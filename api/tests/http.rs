@@ -12,6 +12,7 @@ use std::{
 
 use reqwest::Method;
 use rookery_storage::{Store, testing::TestDatabase};
+use serde_json::{Value, json};
 use support::{TestApp, config, proxy::Proxy, spawn_app, spawn_app_with};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
@@ -92,6 +93,72 @@ async fn answers_are_safe_to_show_and_not_to_keep() {
     assert!(vary.join(", ").contains("Authorization"), "{vary:?}");
 }
 
+// Bodies
+
+/// Something to post to that needs no token.
+const REGISTER: &str = "/api/v1/auth/register";
+
+fn account() -> Value {
+    json!({ "handle": "ada", "email": "ada@example.org", "password": support::PASSWORD })
+}
+
+#[tokio::test]
+async fn a_body_that_is_no_json_is_400() {
+    let app = spawn_app().await;
+    for body in [&b""[..], b"{", b"{not json}", b"{\"handle\": \"a\"", b"[1,2", b"\xff\xfe", b"{\"handle\":\"a\"} x"] {
+        let answer = app.anonymous().request(Method::POST, REGISTER).body("application/json", body).expect(400).await;
+        assert_eq!(answer.code(), "invalid_json", "{body:?}");
+    }
+    let deep = format!(r#"{{"handle":{}{}}}"#, "[".repeat(30_000), "]".repeat(30_000));
+    app.anonymous().request(Method::POST, REGISTER).body("application/json", deep).expect(400).await;
+}
+
+#[tokio::test]
+async fn a_body_of_another_form_is_400_and_names_the_field() {
+    let app = spawn_app().await;
+    for (change, field) in [
+        (json!({ "handle": 7 }), "handle"),
+        (json!({ "handle": null }), "handle"),
+        (json!({ "email": ["x"] }), "email"),
+        (json!({ "displayName": true }), "displayName"),
+        (json!({ "isAdmin": true }), "isAdmin"),
+    ] {
+        let mut body = account();
+        body.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        let answer = app.anonymous().post(REGISTER, &body).expect(400).await;
+        assert_eq!((answer.code().as_str(), answer.fields()), ("invalid_body", vec![field.to_owned()]), "{body}");
+    }
+    let mut body = account();
+    body.as_object_mut().unwrap().remove("email");
+    assert_eq!(app.anonymous().post(REGISTER, &body).expect(400).await.fields(), ["email"]);
+    for body in [json!([]), json!(null), json!("text"), json!([1])] {
+        assert_eq!(app.anonymous().post(REGISTER, &body).expect(400).await.code(), "invalid_body", "{body}");
+    }
+}
+
+#[tokio::test]
+async fn another_media_type_is_415_and_a_charset_is_not_one() {
+    let app = spawn_app().await;
+    let send = |content_type: &str| app.anonymous().request(Method::POST, REGISTER).body(content_type, account().to_string());
+    for other in
+        ["text/plain", "application/xml", "application/x-www-form-urlencoded", "multipart/form-data", "", "application/jsonp"]
+    {
+        send(other).expect(415).await;
+    }
+    send("application/json; charset=latin1").expect(415).await;
+    send("application/json").header("content-encoding", "gzip").expect(415).await;
+    send("Application/JSON; charset=\"UTF-8\"").expect(201).await;
+}
+
+#[tokio::test]
+async fn a_body_over_the_limit_is_413_however_large() {
+    let app = spawn_app().await;
+    for size in [65_537, 4_000_000, 40_000_000] {
+        let body = format!(r#"{{"handle":"{}"}}"#, "a".repeat(size));
+        app.anonymous().request(Method::POST, REGISTER).body("application/json", body).expect(413).await;
+    }
+}
+
 // Rate limits
 
 fn remaining(answer: &support::Answer) -> u32 {
@@ -104,6 +171,25 @@ async fn every_answer_of_the_api_says_how_the_limit_stands() {
     let answer = app.anonymous().get("/api/v1/nothing").expect(404).await;
     assert_eq!(answer.header("ratelimit-limit"), Some("1500"));
     assert_eq!((remaining(&answer), answer.header("ratelimit-reset")), (1499, Some("1")));
+}
+
+#[tokio::test]
+async fn every_user_has_a_bucket_of_their_own() {
+    let app = spawn_app().await;
+    let (alice, bob) = (app.alice().await, app.bob().await);
+    let answers = futures::future::join_all((0..20).map(|_| alice.get("/api/v1/me").expect(200))).await;
+    assert_eq!(answers[0].header("ratelimit-limit"), Some("600"));
+    assert!(answers.iter().any(|answer| remaining(answer) < 599));
+    assert_eq!(remaining(&bob.get("/api/v1/me").expect(200).await), 599);
+}
+
+#[tokio::test]
+async fn a_refused_token_is_charged_to_its_address() {
+    let app = spawn_app().await;
+    let guess = |_| app.with_token("a.b.c").get("/api/v1/me").expect(401);
+    let answers = futures::future::join_all((0..20).map(guess)).await;
+    assert_eq!(answers[0].header("ratelimit-limit"), Some("1500"));
+    assert!(answers.iter().any(|answer| remaining(answer) < 1499));
 }
 
 #[tokio::test]

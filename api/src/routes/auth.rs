@@ -169,6 +169,7 @@ pub(crate) async fn register_user(
     let handle = Handle::parse(&body.handle);
     let email = Email::parse(&body.email);
     let display_name = text::display_name(body.display_name.as_deref().unwrap_or(&body.handle));
+    let own_display_name = body.display_name.is_some();
     let known = [Some(body.handle), Some(body.email), body.display_name];
     let hash = auth.hash_new(&body.password, known.into_iter().flatten().collect()).await?;
     let (handle, email, display_name, password_hash) = match (handle, email, display_name, hash) {
@@ -181,8 +182,8 @@ pub(crate) async fn register_user(
             if let Err(fault) = email {
                 problem = problem.field("email", "invalid_email", fault.to_string());
             }
-            // A display name that was taken from the handle is not the client's fault twice.
-            if let (Err(fault), Ok(_)) = (display_name, handle) {
+            // One that was taken from the handle would name the same fault twice.
+            if let (Err(fault), true) = (display_name, own_display_name) {
                 problem = problem.field("displayName", fault.code(), fault.to_string());
             }
             if let Err(fault) = hash {

@@ -7,10 +7,12 @@
 pub(crate) mod contract;
 pub(crate) mod proxy;
 
+use std::ops::Deref;
+
 use reqwest::{Method, header::HeaderMap};
 use rookery_api::{app::Application, config::Config, workers};
 use rookery_storage::{Store, pending::Progress, testing::TestDatabase};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -85,6 +87,33 @@ impl TestApp {
         Caller { token: Some(token.to_owned()), ..self.anonymous() }
     }
 
+    /// A new account with this handle, logged in.
+    pub(crate) async fn register(&self, handle: &str) -> User {
+        let body = json!({ "handle": handle, "email": format!("{handle}@example.org"), "password": PASSWORD });
+        let answer = self.anonymous().post("/api/v1/auth/register", &body).expect(201).await.json();
+        let text = |pointer: &str| answer.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
+        let (access_token, refresh_token) = (text("/accessToken"), text("/refreshToken"));
+        User {
+            caller: self.with_token(&access_token),
+            id: text("/user/id"),
+            handle: text("/user/handle"),
+            access_token,
+            refresh_token,
+        }
+    }
+
+    pub(crate) async fn alice(&self) -> User {
+        self.register("alice").await
+    }
+
+    pub(crate) async fn bob(&self) -> User {
+        self.register("bob").await
+    }
+
+    pub(crate) async fn carol(&self) -> User {
+        self.register("carol").await
+    }
+
     /// Does all background work that there is, in this task: what a test then reads is final, and no test sleeps.
     pub(crate) async fn settle(&self) {
         loop {
@@ -112,6 +141,26 @@ impl TestApp {
 impl Drop for TestApp {
     fn drop(&mut self) {
         self.stop.cancel();
+    }
+}
+
+/// The password of every account of the tests.
+pub(crate) const PASSWORD: &str = "correct horse 9 staple";
+
+/// Somebody with an account, who calls with their token: `alice.get("/api/v1/me")`.
+pub(crate) struct User {
+    caller: Caller,
+    pub(crate) id: String,
+    pub(crate) handle: String,
+    pub(crate) access_token: String,
+    pub(crate) refresh_token: String,
+}
+
+impl Deref for User {
+    type Target = Caller;
+
+    fn deref(&self) -> &Caller {
+        &self.caller
     }
 }
 
