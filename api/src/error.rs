@@ -39,6 +39,8 @@ pub enum Code {
     InvalidQuery,
     /// A header cannot be read.
     InvalidHeader,
+    /// The idempotency key is not 1 to 255 visible ASCII characters.
+    InvalidIdempotencyKey,
     /// There is no token.
     Unauthenticated,
     /// The token is expired, revoked, foreign or no token at all.
@@ -51,6 +53,8 @@ pub enum Code {
     Forbidden,
     /// The password given as proof is wrong.
     WrongPassword,
+    /// Somebody else made it.
+    NotYours,
     /// A block stands between the two accounts.
     Blocked,
     /// There is nothing here, or nothing that the caller may know of.
@@ -101,11 +105,12 @@ impl Code {
             | Self::InvalidLimit
             | Self::InvalidCursor
             | Self::InvalidQuery
-            | Self::InvalidHeader => StatusCode::BAD_REQUEST,
+            | Self::InvalidHeader
+            | Self::InvalidIdempotencyKey => StatusCode::BAD_REQUEST,
             Self::Unauthenticated | Self::InvalidToken | Self::InvalidCredentials | Self::InvalidRefreshToken => {
                 StatusCode::UNAUTHORIZED
             }
-            Self::Forbidden | Self::WrongPassword | Self::Blocked => StatusCode::FORBIDDEN,
+            Self::Forbidden | Self::WrongPassword | Self::NotYours | Self::Blocked => StatusCode::FORBIDDEN,
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::HandleTaken | Self::EmailTaken => StatusCode::CONFLICT,
@@ -134,12 +139,14 @@ impl Code {
             Self::InvalidCursor => "Not a cursor of this list",
             Self::InvalidQuery => "A parameter of the query cannot be read",
             Self::InvalidHeader => "A header cannot be read",
+            Self::InvalidIdempotencyKey => "The idempotency key is not 1 to 255 visible ASCII characters",
             Self::Unauthenticated => "A token is needed",
             Self::InvalidToken => "The token is not valid",
             Self::InvalidCredentials => "No account has this identifier and this password",
             Self::InvalidRefreshToken => "The refresh token is not valid",
             Self::Forbidden => "Not allowed",
             Self::WrongPassword => "The password is wrong",
+            Self::NotYours => "Somebody else made it",
             Self::Blocked => "A block stands between the two accounts",
             Self::NotFound => "Not found",
             Self::MethodNotAllowed => "The method is not allowed here",

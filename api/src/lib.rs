@@ -9,6 +9,7 @@ pub mod auth;
 pub mod config;
 pub mod error;
 pub mod extract;
+pub mod idempotency;
 pub mod limits;
 pub mod middleware;
 pub mod openapi;

@@ -44,6 +44,8 @@ pub const DOCUMENT_PATH: &str = "/openapi.json";
     tags(
         (name = "auth", description = "Accounts, sessions and tokens"),
         (name = "users", description = "Profiles"),
+        (name = "posts", description = "Writing, reading and deleting posts"),
+        (name = "comments", description = "Comments and replies"),
         (name = "operations", description = "Health, readiness, metrics and this document"),
     ),
     components(schemas(ProblemDocument<'static>, FieldError, Code)),

@@ -1,7 +1,9 @@
 //! Every route of the service, on one screen. Each handler says its own method and path, and what it takes and gives.
 
 pub mod auth;
+pub mod comments;
 pub mod operations;
+pub mod posts;
 pub mod users;
 
 use actix_web::{middleware::from_fn, web};
@@ -36,7 +38,16 @@ fn api(api: &mut ServiceConfig<'_>) {
         .service(auth::revoke_session)
         .service(auth::change_password)
         .service(users::get_me)
-        .service(users::get_user);
+        .service(users::get_user)
+        .service(posts::create_post)
+        .service(posts::list_posts)
+        .service(posts::get_post)
+        .service(posts::delete_post)
+        .service(posts::list_user_posts)
+        .service(comments::create_comment)
+        .service(comments::list_comments)
+        .service(comments::get_comment)
+        .service(comments::delete_comment);
 }
 
 /// The documentation's page, and what no route takes.

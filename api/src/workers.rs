@@ -24,7 +24,31 @@ pub struct Work {
 }
 
 /// Everything that is done in the background. `rookery serve` and `rookery work` loop over it, and the tests run it to its end.
-pub const ALL: &[Work] = &[];
+pub const ALL: &[Work] = &[
+    // One loop for children of every kind: a wake-up wakes one.
+    Work { name: "applier", step: |store| Box::pin(apply(store)), wake: |store| &store.wake().applier, poll: APPLY_EVERY },
+    Work {
+        name: "purger",
+        step: |store| Box::pin(async move { store.purge_tombstones_step().await }),
+        wake: |store| &store.wake().applier,
+        poll: PURGE_EVERY,
+    },
+];
+
+/// Nothing stays pending for longer than a second on an idle machine.
+const APPLY_EVERY: Duration = Duration::from_millis(500);
+/// Nobody waits for a hidden tombstone to go.
+const PURGE_EVERY: Duration = Duration::from_secs(10);
+
+/// Applies what requests left pending.
+async fn apply(store: Store) -> Result<Progress> {
+    let did = futures::try_join!(store.apply_follows_step(), store.apply_posts_step(), store.apply_comments_step())?;
+    let items = |progress| if let Progress::Did(items) = progress { items } else { 0 };
+    Ok(match items(did.0) + items(did.1) + items(did.2) {
+        0 => Progress::Idle,
+        items => Progress::Did(items),
+    })
+}
 
 /// The first and the longest pause after a step that failed.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));

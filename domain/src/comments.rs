@@ -1,4 +1,4 @@
-//! Comments: what other layers see of them, the subset kept in the post, and how far a range of a list reaches.
+//! Comments: what other layers see of them, and the subset kept in the post.
 //!
 //! What counting and deleting do to the tree is in [`tree`].
 
@@ -67,6 +67,9 @@ pub enum CommentOrder {
 /// Why a comment, or a list of comments, is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CommentRefusal {
+    /// The account that writes is gone.
+    #[error("there is no such account")]
+    AuthorGone,
     /// The post is absent, deleted, or not for this viewer.
     #[error("there is no such post")]
     PostNotFound,
@@ -95,15 +98,6 @@ pub fn missing_from_subset(kept: usize, live: i64) -> usize {
     usize::try_from(live).unwrap_or(0).min(RECENT_KEPT).saturating_sub(kept)
 }
 
-/// How long a range of sequence numbers is to be read for `wanted` items, where `items` are spread over `numbers`: by the density, with
-/// a quarter to spare. A range that comes back short is doubled by the caller, so an uneven spread costs a few reads more.
-#[must_use]
-pub fn first_span(wanted: usize, numbers: i64, items: i64) -> i64 {
-    let wanted = i64::try_from(wanted).unwrap_or(i64::MAX / 8).max(1);
-    let spread = (numbers.max(1) / items.max(1)).saturating_add(1);
-    wanted.saturating_add(wanted / 4 + 1).saturating_mul(spread)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,13 +110,5 @@ mod tests {
         assert_eq!(missing_from_subset(14, 1_000), 1);
         assert_eq!(missing_from_subset(0, 1_000), RECENT_KEPT);
         assert_eq!(missing_from_subset(15, -1), 0, "never below zero, whatever the total says");
-    }
-
-    #[test]
-    fn a_span_follows_the_density() {
-        assert_eq!(first_span(20, 20, 20), 52);
-        assert_eq!(first_span(20, 1_000_000, 1_000_000), 52, "no longer for a longer list");
-        assert!(first_span(20, 1_000_000, 10) > 1_000_000, "few replies of a large post: all of it at once");
-        assert!(first_span(usize::MAX, i64::MAX, 0) > 0);
     }
 }

@@ -13,12 +13,13 @@ mod tests;
 use bson::{Document, doc};
 use mongodb::Collection;
 use rookery_domain::{
-    CommentId, Handle, PostId, Timestamp, UserId,
+    CommentId, PostId, UserId,
     comments::{
         Comment, CommentRefusal, DeleteCommentRefusal, MAX_DEPTH,
         tree::{CommentState, Node},
     },
-    user::UserSummary,
+    post::may_see,
+    user::Relation,
 };
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +27,7 @@ use crate::{
     Error, Result, Store, collections,
     error::is_duplicate_key,
     pending::{Attempt, attempt},
-    posts::AuthorDoc,
+    posts::{AuthorDoc, VisibilityDoc},
     store::{b, date, timestamp, until_no_conflict},
 };
 
@@ -96,53 +97,48 @@ impl CommentDoc {
     fn is_seen(&self) -> bool {
         self.state == CommentStateDoc::Live || (self.seq.is_some() && self.counters.children > 0)
     }
+}
 
-    /// What others see of it.
-    fn into_comment(self) -> Result<Comment> {
-        let deleted = self.state != CommentStateDoc::Live;
-        let (author, text) = match (deleted, self.author, self.text) {
-            (true, ..) => (None, String::new()),
-            (false, Some(author), Some(text)) => (Some(summary(author)), text),
-            _ => {
-                let detail = format!("{}: live without its author or text", self.id);
-                return Err(Error::Corrupt { collection: collections::COMMENTS, detail });
-            }
-        };
-        Ok(Comment {
-            id: comment_id(self.id),
-            post_id: PostId(self.post_id.into()),
-            parent_id: self.parent_id.map(comment_id),
-            depth: self.depth,
-            author,
-            text,
-            created_at: timestamp(self.created_at),
-            edited_at: self.edited_at.filter(|_| !deleted).map(timestamp),
-            likes: self.counters.likes,
-            replies: self.counters.replies,
-            deleted,
-        })
-    }
+/// The part of a post that decides who may read and write under it, and that lists of comments need.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SeenPostDoc {
+    author: SeenAuthorDoc,
+    visibility: VisibilityDoc,
+    comment_seq: i64,
+    counters: SeenCountersDoc,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SeenAuthorDoc {
+    user_id: bson::Uuid,
+}
+
+#[derive(Debug, Deserialize)]
+struct SeenCountersDoc {
+    comments: i64,
+    tombstones: i64,
 }
 
 /// A comment that is to be made.
 #[derive(Debug, Clone)]
 pub struct NewComment {
-    /// Its id, made by the caller: a second call with the same id makes no second comment.
+    /// Its id, made by the caller; it also says when the comment is made. A second call with the same id makes no second comment.
     pub id: CommentId,
     /// The post it stands under.
     pub post: PostId,
     /// The comment it answers.
     pub parent: Option<CommentId>,
     /// Who writes it.
-    pub author: UserSummary,
-    /// What is written, normalised and checked.
+    pub author: UserId,
+    /// What is written, as [`rookery_domain::text::comment`] gives it.
     pub text: String,
-    /// When it is made.
-    pub now: Timestamp,
 }
 
-/// Where a comment stands in the tree.
+/// Where a comment stands in the tree, and by whom it is.
 struct Place {
+    author: AuthorDoc,
     ancestors: Vec<bson::Uuid>,
     depth: i32,
 }
@@ -153,25 +149,45 @@ impl Store {
     /// *Write first, check after*: it is inserted, and then post and parent are looked at again; where one of them was deleted meanwhile,
     /// the comment is withdrawn.
     pub async fn create_comment(&self, new: NewComment) -> Result<Result<Comment, CommentRefusal>> {
-        let place = match self.place_for(&new).await? {
-            Ok(place) => place,
-            Err(refusal) => return Ok(Err(refusal)),
+        let comment = match self.place_for(&new).await? {
+            Ok(place) => self.insert_comment(new, place).await?,
+            // Refused now, and yet an earlier call with its id may have made it.
+            Err(refusal) => match self.comment_doc(new.id).await? {
+                Some(earlier) if refusal != CommentRefusal::PostNotFound => earlier,
+                _ => return Ok(Err(refusal)),
+            },
         };
-        let comment = self.insert_comment(new, place).await?;
         match self.settle_comment(&comment).await? {
-            Ok(()) => Ok(Ok(comment.into_comment()?)),
+            Ok(()) => Ok(Ok(self.shown_comment(comment)?)),
             Err(refusal) => Ok(Err(refusal)),
         }
     }
 
-    /// Deletes a comment of `author`. It is gone from single reads and from the preview when this returns; from totals too, unless
-    /// others write the post at the same time: then a moment later.
-    pub async fn delete_comment(&self, id: CommentId, author: UserId) -> Result<Result<(), DeleteCommentRefusal>> {
+    /// A comment under a post that the viewer may see; a deleted one only while it holds replies in their place.
+    pub async fn comment(&self, id: CommentId, viewer: Option<UserId>) -> Result<Option<Comment>> {
+        match self.comment_doc(id).await? {
+            Some(comment) if comment.is_seen() && self.seen_post(comment.post_id, viewer).await?.is_some() => {
+                Ok(Some(self.shown_comment(comment)?))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Deletes a comment on behalf of `by`. It is gone from single reads, lists and the preview when this returns; from totals too,
+    /// unless others write the post at the same time: then a moment later.
+    pub async fn delete_comment(&self, id: CommentId, by: UserId) -> Result<Result<(), DeleteCommentRefusal>> {
         let Some(comment) = self.comment_doc(id).await? else { return Ok(Err(DeleteCommentRefusal::NotFound)) };
-        if comment.state != CommentStateDoc::Live || !self.post_is_live(comment.post_id).await? {
+        let mine = comment.author.is_some_and(|author| author.user_id == b(by));
+        // Their own words everybody may take back, also where they may not read any more.
+        let known = if mine {
+            self.post_is_live(comment.post_id).await?
+        } else {
+            self.seen_post(comment.post_id, Some(by)).await?.is_some()
+        };
+        if comment.state != CommentStateDoc::Live || !known {
             return Ok(Err(DeleteCommentRefusal::NotFound));
         }
-        if comment.author.is_none_or(|owner| owner.user_id != b(author)) {
+        if !mine {
             return Ok(Err(DeleteCommentRefusal::NotYours));
         }
         if !self.mark_comment_removed(id).await? {
@@ -184,21 +200,30 @@ impl Store {
         Ok(Ok(()))
     }
 
-    /// A comment under a live post; a deleted one only while it holds replies in their place.
-    pub async fn comment(&self, id: CommentId) -> Result<Option<Comment>> {
-        match self.comment_doc(id).await? {
-            Some(comment) if comment.is_seen() && self.post_is_live(comment.post_id).await? => Ok(Some(comment.into_comment()?)),
-            _ => Ok(None),
-        }
-    }
-
     /// Finds the place for a new comment; every reason to refuse it that is known before it is written.
     async fn place_for(&self, new: &NewComment) -> Result<Result<Place, CommentRefusal>> {
-        if !self.post_is_live(b(new.post)).await? {
+        let parent = async {
+            match new.parent {
+                Some(parent) => self.comment_doc(parent).await,
+                None => Ok(None),
+            }
+        };
+        let (post, author, parent) =
+            tokio::try_join!(self.seen_post(b(new.post), Some(new.author)), self.summaries([new.author]), parent)?;
+        let Some(author) = author.into_values().next() else { return Ok(Err(CommentRefusal::AuthorGone)) };
+        let author = AuthorDoc {
+            user_id: b(author.id),
+            handle: author.handle.as_str().to_owned(),
+            display_name: author.display_name,
+            avatar_url: author.avatar_url,
+        };
+        if post.is_none() {
             return Ok(Err(CommentRefusal::PostNotFound));
         }
-        let Some(parent) = new.parent else { return Ok(Ok(Place { ancestors: Vec::new(), depth: 0 })) };
-        let parent = match self.comment_doc(parent).await? {
+        if new.parent.is_none() {
+            return Ok(Ok(Place { author, ancestors: Vec::new(), depth: 0 }));
+        }
+        let parent = match parent {
             Some(parent) if parent.state == CommentStateDoc::Live && parent.post_id == b(new.post) => parent,
             _ => return Ok(Err(CommentRefusal::ParentNotFound)),
         };
@@ -207,7 +232,7 @@ impl Store {
         }
         let mut ancestors = parent.ancestors;
         ancestors.push(parent.id);
-        Ok(Ok(Place { ancestors, depth: parent.depth + 1 }))
+        Ok(Ok(Place { author, ancestors, depth: parent.depth + 1 }))
     }
 
     /// Writes what is wanted: the comment, pending. Where an earlier call with its id has made it, that one stands.
@@ -219,12 +244,12 @@ impl Store {
             ancestors: place.ancestors,
             depth: place.depth,
             seq: None,
-            author: Some(copy_of(new.author)),
+            author: Some(place.author),
             text: Some(new.text),
             counters: CommentCountersDoc::default(),
             state: CommentStateDoc::Live,
             pending: Some(true),
-            created_at: date(new.now),
+            created_at: date(new.id.time()),
             edited_at: None,
             purge_at: None,
         };
@@ -240,13 +265,13 @@ impl Store {
 
     /// Looks whether an inserted comment may stand, and tries to apply it.
     async fn settle_comment(&self, comment: &CommentDoc) -> Result<Result<(), CommentRefusal>> {
-        let refusal = if !self.post_is_live(comment.post_id).await? {
-            CommentRefusal::PostNotFound
-        } else if !self.parent_is_live(comment).await? {
-            CommentRefusal::ParentNotFound
-        } else {
-            self.apply_own(comment.post_id, comment.id).await?;
-            return Ok(Ok(()));
+        let refusal = match tokio::try_join!(self.post_is_live(comment.post_id), self.parent_is_live(comment))? {
+            (false, _) => CommentRefusal::PostNotFound,
+            (true, false) => CommentRefusal::ParentNotFound,
+            (true, true) => {
+                self.apply_own(comment.post_id, comment.id).await?;
+                return Ok(Ok(()));
+            }
         };
         let withdrawn = until_no_conflict(async || {
             let not_counted = doc! { "_id": comment.id, "seq": { "$exists": false } };
@@ -301,6 +326,47 @@ impl Store {
         Ok(false)
     }
 
+    /// What is said of a live post, if the viewer may see it.
+    async fn seen_post(&self, post: bson::Uuid, viewer: Option<UserId>) -> Result<Option<SeenPostDoc>> {
+        let parts = doc! { "author.userId": 1, "visibility": 1, "commentSeq": 1, "counters.comments": 1, "counters.tombstones": 1 };
+        let live = doc! { "_id": post, "state": "live" };
+        let Some(post) = self.coll::<SeenPostDoc>(collections::POSTS).find_one(live).projection(parts).await? else {
+            return Ok(None);
+        };
+        let author = UserId(post.author.user_id.into());
+        let relation = match viewer {
+            Some(viewer) if viewer != author => self.relations(viewer, &[author]).await?.remove(&author).unwrap_or_default(),
+            _ => Relation::default(),
+        };
+        Ok(may_see(post.visibility.into(), viewer == Some(author), relation).then_some(post))
+    }
+
+    /// A comment as others see it.
+    fn shown_comment(&self, comment: CommentDoc) -> Result<Comment> {
+        let deleted = comment.state != CommentStateDoc::Live;
+        let (author, text) = match (comment.author, comment.text) {
+            _ if deleted => (None, String::new()),
+            (Some(author), Some(text)) => (Some(self.summary_of(author)), text),
+            _ => {
+                let detail = format!("{}: live without its author or text", comment.id);
+                return Err(Error::Corrupt { collection: collections::COMMENTS, detail });
+            }
+        };
+        Ok(Comment {
+            id: comment_id(comment.id),
+            post_id: PostId(comment.post_id.into()),
+            parent_id: comment.parent_id.map(comment_id),
+            depth: comment.depth,
+            author,
+            text,
+            created_at: timestamp(comment.created_at),
+            edited_at: comment.edited_at.filter(|_| !deleted).map(timestamp),
+            likes: comment.counters.likes,
+            replies: comment.counters.replies,
+            deleted,
+        })
+    }
+
     async fn parent_is_live(&self, comment: &CommentDoc) -> Result<bool> {
         let Some(parent) = comment.parent_id else { return Ok(true) };
         let live = doc! { "_id": parent, "state": "live" };
@@ -318,26 +384,6 @@ impl Store {
 
     fn comment_coll(&self) -> Collection<CommentDoc> {
         self.coll(collections::COMMENTS)
-    }
-}
-
-/// The copy of an author's fields that a comment keeps.
-fn copy_of(author: UserSummary) -> AuthorDoc {
-    AuthorDoc {
-        user_id: b(author.id),
-        handle: author.handle.as_str().to_owned(),
-        display_name: author.display_name,
-        avatar_url: author.avatar_url,
-    }
-}
-
-fn summary(author: AuthorDoc) -> UserSummary {
-    UserSummary {
-        id: UserId(author.user_id.into()),
-        handle: Handle::from_stored(author.handle),
-        display_name: author.display_name,
-        avatar_url: author.avatar_url,
-        celebrity: false,
     }
 }
 

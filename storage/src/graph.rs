@@ -165,7 +165,12 @@ impl Store {
             if written.state == FollowState::Requested {
                 return Ok(Ok(Followed::Requested));
             }
+            if written.fresh {
+                // Before the answer, so that the next read of this process pulls the followee's recent posts.
+                self.shared().add_unmerged(follower);
+            }
             if let Some(answer) = self.settle_follow(written).await? {
+                self.wake().merger.notify_one();
                 return Ok(answer.map(|()| Followed::Following));
             }
         }

@@ -10,8 +10,10 @@ pub mod comments;
 pub mod credentials;
 pub mod embedded;
 mod error;
+pub mod feed;
 mod gather;
 pub mod graph;
+pub mod idempotency;
 mod lease;
 pub mod migrations;
 mod overflow;
@@ -23,6 +25,7 @@ mod shared;
 mod store;
 pub mod testing;
 mod time_page;
+pub mod timelines;
 pub mod users;
 pub mod verify;
 

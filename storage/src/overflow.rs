@@ -236,13 +236,13 @@ impl Store {
         let mut gap: Option<Slice> = None;
         for page in first..end {
             let (from, to) = outlier::seqs_of(page);
-            let range = Slice { from: from.max(slice.from), to: to.min(slice.to) };
+            let range = Slice { from: from.max(slice.from), to: to.min(slice.to), ..slice };
             if found.contains_key(&page) {
                 if let Some(gap) = gap.take() {
                     edges.extend(self.followers_by_seq(user, gap).await?);
                 }
             } else {
-                gap = Some(Slice { from: gap.map_or(range.from, |gap| gap.from), to: range.to });
+                gap = Some(Slice { from: gap.map_or(range.from, |gap| gap.from), ..range });
             }
         }
         if let Some(gap) = gap {

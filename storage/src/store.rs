@@ -63,8 +63,10 @@ struct Inner {
 pub struct Wake {
     /// Children were left pending.
     pub applier: Notify,
-    /// Posts are to be delivered, or follows to be merged.
+    /// Posts are to be delivered.
     pub deliverer: Notify,
+    /// Follows are to be merged.
+    pub merger: Notify,
 }
 
 impl Store {

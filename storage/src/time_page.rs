@@ -31,9 +31,12 @@ pub(crate) struct Extent {
 /// A range of ids and how to read it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Slice {
-    from: Uuid,
-    to: Uuid,
-    newest_first: bool,
+    /// The smallest id in it.
+    pub from: Uuid,
+    /// The smallest id beyond it.
+    pub to: Uuid,
+    /// Whether the list is being read towards older items.
+    pub newest_first: bool,
     /// As many items as are needed.
     pub most: i64,
 }

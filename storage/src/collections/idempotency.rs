@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Collection, date, id, int_from, object, string, ttl};
 
 /// How long a key is honoured.
-const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+const KEPT: Duration = Duration::from_hours(24);
 
 pub(super) const IDEMPOTENCY_KEYS: Collection = Collection {
     name: super::IDEMPOTENCY_KEYS,

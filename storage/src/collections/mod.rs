@@ -10,6 +10,7 @@ mod idempotency;
 mod operations;
 pub(crate) mod posts;
 mod sessions;
+mod timelines;
 mod users;
 
 use std::time::Duration;
@@ -29,6 +30,10 @@ pub const BLOCKS: &str = "blocks";
 pub const POSTS: &str = "posts";
 /// Comments.
 pub const COMMENTS: &str = "comments";
+/// Acts in readers' windows: one post by one actor to a document.
+pub const TIMELINE_ENTRIES: &str = "timeline_entries";
+/// How far down each reader's window is complete.
+pub const TIMELINES: &str = "timelines";
 /// Keys of requests that may be repeated, and their answers.
 pub const IDEMPOTENCY_KEYS: &str = "idempotency_keys";
 /// Logins.
@@ -58,6 +63,8 @@ pub const ALL: &[Collection] = &[
     graph::BLOCKS,
     graph::USER_OVERFLOW,
     posts::POSTS,
+    timelines::TIMELINE_ENTRIES,
+    timelines::TIMELINES,
     comments::COMMENTS,
     idempotency::IDEMPOTENCY_KEYS,
     sessions::SESSIONS,

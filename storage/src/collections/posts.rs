@@ -35,21 +35,16 @@ pub(super) const POSTS: Collection = Collection {
     indexes: || {
         vec![
             index(doc! { "author.userId": 1, "_id": -1 }),
-            // What is not delivered is pulled. Of the three words "pending" and "pull" sort after "delivered". The key has the state, since
-            // an index on the same keys as another, but for its filter, is not told from it by every server.
-            partial(doc! { "author.userId": 1, "_id": -1, "delivery.state": 1 }, not_delivered()),
+            // What is not delivered is pulled: `delivery.pull` is the author, and there only until then. The filter is on the leading key,
+            // since a partial index serves only queries that say something about that.
+            partial(doc! { "delivery.pull": 1, "_id": -1 }, doc! { "delivery.pull": { "$exists": true } }),
             index(doc! { "tags": 1, "_id": -1 }),
             partial(doc! { "pending": 1, "_id": 1 }, doc! { "pending": true }),
             // What a worker may claim: no `runAfter` means that it was parked after too many attempts.
-            partial(doc! { "delivery.runAfter": 1 }, doc! { "delivery.state": "pending" }),
+            partial(doc! { "delivery.state": 1, "delivery.runAfter": 1 }, doc! { "delivery.state": "pending" }),
         ]
     },
 };
-
-/// Posts that readers pull: the filter of the partial index, as a query must say it.
-pub(crate) fn not_delivered() -> Document {
-    doc! { "delivery.state": { "$gt": "delivered" } }
-}
 
 fn counters() -> Document {
     let totals = ["comments", "tombstones", "likes", "reposts", "views"].map(|total| (total, count()));
@@ -82,6 +77,8 @@ fn delivery() -> Document {
             ("cursor", int_from(0)),
             ("lease", object([("owner", id()), ("until", date())], [])),
             ("runAfter", date()),
+            // The author, while readers pull the post: until it is delivered, or for good.
+            ("pull", id()),
         ],
     )
 }

@@ -15,7 +15,7 @@ use mongodb::ClientSession;
 use rookery_domain::{
     CommentId, PostId,
     comments::{
-        RECENT_KEPT, TOMBSTONE_KEPT, first_span, missing_from_subset,
+        RECENT_KEPT, TOMBSTONE_KEPT, missing_from_subset,
         tree::{Moved, Settled, Tree},
     },
 };
@@ -27,6 +27,7 @@ use crate::{
     lease::Lease,
     pending::{Progress, in_batches},
     posts::RecentCommentDoc,
+    seq_page::first_span,
     store::{b, commit, date, now},
 };
 

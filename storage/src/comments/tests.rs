@@ -7,31 +7,34 @@ use std::collections::{BTreeMap, BTreeSet};
 use bson::{Document, doc};
 use futures::{TryStreamExt as _, future::join_all};
 use rookery_domain::{
-    Limit, Page,
+    Handle, Limit, Page,
     comments::{CommentOrder, CommentPage, RECENT_KEPT},
     page::SeqCursor,
+    post::Visibility,
 };
 
 use super::*;
 use crate::{
     pending::Progress,
-    posts::RecentCommentDoc,
+    posts::{NewPost, RecentCommentDoc},
     store::{new_id, now},
     testing::TestDatabase,
+    users::NewUser,
 };
 
 /// One post, and what is done under it.
 struct World {
     db: TestDatabase,
     post: PostId,
-    bob: UserSummary,
+    bob: UserId,
 }
 
 impl World {
     async fn new() -> Self {
         let db = TestDatabase::new().await;
-        let post = post(db.store()).await;
-        Self { db, post, bob: user("bob") }
+        let bob = user(db.store(), "bob").await;
+        let post = post(db.store(), user(db.store(), "alice").await).await;
+        Self { db, post, bob }
     }
 
     fn store(&self) -> &Store {
@@ -39,8 +42,7 @@ impl World {
     }
 
     fn new_comment(&self, text: &str, parent: Option<CommentId>) -> NewComment {
-        let (id, author) = (CommentId(new_id()), self.bob.clone());
-        NewComment { id, post: self.post, parent, author, text: text.to_owned(), now: now() }
+        NewComment { id: CommentId(new_id()), post: self.post, parent, author: self.bob, text: text.to_owned() }
     }
 
     async fn comment(&self, text: &str, parent: Option<CommentId>) -> CommentId {
@@ -54,8 +56,17 @@ impl World {
         self.store().insert_comment(new, place).await.unwrap()
     }
 
+    /// What a request does that looked for the post before it was deleted.
+    async fn insert_unseen(&self, text: &str) {
+        let bob = self.store().summaries([self.bob]).await.unwrap().remove(&self.bob).unwrap();
+        let author =
+            AuthorDoc { user_id: b(bob.id), handle: bob.handle.to_string(), display_name: bob.display_name, avatar_url: None };
+        let place = Place { author, ancestors: Vec::new(), depth: 0 };
+        self.store().insert_comment(self.new_comment(text, None), place).await.unwrap();
+    }
+
     async fn delete(&self, id: CommentId) {
-        self.store().delete_comment(id, self.bob.id).await.unwrap().unwrap();
+        self.store().delete_comment(id, self.bob).await.unwrap().unwrap();
     }
 
     async fn delete_post(&self) {
@@ -81,13 +92,13 @@ impl World {
         self.store().comment_coll().find(doc! { "postId": b(self.post) }).await.unwrap().try_collect().await.unwrap()
     }
 
-    fn posts(&self) -> mongodb::Collection<Document> {
+    fn posts(&self) -> Collection<Document> {
         self.store().coll(collections::POSTS)
     }
 
     async fn list(&self, parent: Option<CommentId>, order: CommentOrder, cursor: Option<SeqCursor>, limit: usize) -> CommentPage {
         let limit = Limit::new(limit).unwrap();
-        self.store().comments(self.post, parent, order, cursor, limit).await.unwrap().unwrap()
+        self.store().comments(self.post, None, parent, order, cursor, limit).await.unwrap().unwrap()
     }
 
     async fn walk(&self, parent: Option<CommentId>, order: CommentOrder, limit: usize) -> Vec<Comment> {
@@ -163,26 +174,24 @@ impl World {
     }
 }
 
-fn user(handle: &str) -> UserSummary {
-    UserSummary {
-        id: UserId(new_id()),
-        handle: Handle::from_stored(handle.to_owned()),
+async fn user(store: &Store, handle: &str) -> UserId {
+    let id = UserId(new_id());
+    let new = NewUser {
+        id,
+        handle: Handle::parse(handle).unwrap(),
+        email: None,
         display_name: handle.to_owned(),
-        avatar_url: None,
-        celebrity: false,
-    }
+        password_hash: None,
+        now: now(),
+    };
+    store.create_user(new).await.unwrap();
+    id
 }
 
-async fn post(store: &Store) -> PostId {
+async fn post(store: &Store, author: UserId) -> PostId {
     let id = PostId(new_id());
-    let post = doc! {
-        "_id": b(id), "schemaVersion": 2, "author": bson::serialize_to_document(&copy_of(user("alice"))).unwrap(),
-        "text": "a post", "visibility": "public", "tags": [], "mentions": [],
-        "counters": { "comments": 0_i64, "tombstones": 0_i64, "likes": 0_i64, "reposts": 0_i64, "views": 0_i64 },
-        "commentSeq": 0_i64, "recentComments": [], "delivery": { "state": "delivered", "attempts": 0_i32 },
-        "state": "live", "createdAt": date(now()),
-    };
-    store.coll::<Document>(collections::POSTS).insert_one(post).await.unwrap();
+    let new = NewPost { id, author, text: "a post".to_owned(), visibility: Visibility::Public };
+    store.create_post(new).await.unwrap().unwrap();
     id
 }
 
@@ -191,9 +200,9 @@ async fn a_comment_is_counted_listed_and_previewed_at_once() {
     let world = World::new().await;
     let id = world.comment("nice", None).await;
     assert_eq!(world.check().await, (1, 0));
-    let comment = world.store().comment(id).await.unwrap().unwrap();
+    let comment = world.store().comment(id, None).await.unwrap().unwrap();
     assert_eq!((comment.text.as_str(), comment.parent_id, comment.depth, comment.deleted), ("nice", None, 0, false));
-    assert_eq!(comment.author, Some(world.bob.clone()));
+    assert_eq!(comment.author.map(|author| (author.id, author.handle.to_string())), Some((world.bob, "bob".to_owned())));
 }
 
 #[tokio::test]
@@ -223,12 +232,12 @@ async fn replies_count_in_the_comment_they_answer_and_in_its_copy() {
     let reply = world.comment("reply", Some(root)).await;
     let deeper = world.comment("deeper", Some(reply)).await;
     assert_eq!(world.check().await, (3, 0));
-    let seen = world.store().comment(deeper).await.unwrap().unwrap();
+    let seen = world.store().comment(deeper, None).await.unwrap().unwrap();
     assert_eq!((seen.parent_id, seen.depth), (Some(reply), 2));
     assert_eq!(world.doc(deeper).await.unwrap().ancestors, [b(root), b(reply)]);
-    assert_eq!(world.store().comment(root).await.unwrap().unwrap().replies, 1);
+    assert_eq!(world.store().comment(root, None).await.unwrap().unwrap().replies, 1);
     world.delete(deeper).await;
-    assert_eq!(world.store().comment(reply).await.unwrap().unwrap().replies, 0);
+    assert_eq!(world.store().comment(reply, None).await.unwrap().unwrap().replies, 0);
     assert_eq!(world.check().await, (2, 0));
 }
 
@@ -241,12 +250,12 @@ async fn a_deleted_comment_with_replies_keeps_its_place_and_goes_with_its_last_r
     world.delete(middle).await;
     world.delete(root).await;
     assert_eq!(world.check().await, (1, 2));
-    let seen = world.store().comment(root).await.unwrap().unwrap();
+    let seen = world.store().comment(root, None).await.unwrap().unwrap();
     assert_eq!((seen.deleted, seen.text.as_str(), seen.author), (true, "", None));
     assert_eq!(world.walk(None, CommentOrder::Oldest, 10).await.iter().map(|c| c.deleted).collect::<Vec<_>>(), [true, true, false]);
     world.delete(tip).await;
     assert_eq!(world.check().await, (0, 0));
-    assert_eq!(world.store().comment(root).await.unwrap(), None);
+    assert_eq!(world.store().comment(root, None).await.unwrap(), None);
     world.age_tombstones().await;
     for _ in 0..3 {
         world.store().purge_tombstones_step().await.unwrap();
@@ -260,10 +269,10 @@ async fn a_deleted_comment_with_replies_keeps_its_place_and_goes_with_its_last_r
 async fn only_its_author_deletes_a_comment_and_only_once() {
     let world = World::new().await;
     let id = world.comment("mine", None).await;
-    let carol = user("carol").id;
+    let carol = user(world.store(), "carol").await;
     assert_eq!(world.store().delete_comment(id, carol).await.unwrap(), Err(DeleteCommentRefusal::NotYours));
     world.delete(id).await;
-    for who in [world.bob.id, carol] {
+    for who in [world.bob, carol] {
         assert_eq!(world.store().delete_comment(id, who).await.unwrap(), Err(DeleteCommentRefusal::NotFound));
     }
     assert_eq!(world.check().await, (0, 0));
@@ -304,7 +313,7 @@ async fn concurrent_deletes_and_replies_leave_exact_totals() {
         [(0, *root), (1, *root), (2, *root)]
             .map(|(n, root)| world.store().create_comment(world.new_comment(&n.to_string(), Some(root))))
     }));
-    let deletes = join_all(roots.iter().flat_map(|root| [*root; 4]).map(|root| world.store().delete_comment(root, world.bob.id)));
+    let deletes = join_all(roots.iter().flat_map(|root| [*root; 4]).map(|root| world.store().delete_comment(root, world.bob)));
     let (replies, deletes, ()) = tokio::join!(replies, deletes, world.drain());
     world.drain().await;
     let accepted = replies.into_iter().filter(|reply| reply.as_ref().unwrap().is_ok()).count();
@@ -317,10 +326,10 @@ async fn concurrent_deletes_and_replies_leave_exact_totals() {
 async fn a_comment_deleted_before_it_was_counted_changes_no_total() {
     let world = World::new().await;
     let id = comment_id(world.insert("regretted", None).await.id);
-    assert_eq!(world.store().comment(id).await.unwrap().unwrap().text, "regretted", "a single read knows it at once");
+    assert_eq!(world.store().comment(id, None).await.unwrap().unwrap().text, "regretted", "a single read knows it at once");
     assert_eq!(world.walk(None, CommentOrder::Newest, 5).await, [], "a list does not");
     assert!(world.store().mark_comment_removed(id).await.unwrap());
-    assert_eq!(world.store().comment(id).await.unwrap(), None);
+    assert_eq!(world.store().comment(id, None).await.unwrap(), None);
     world.drain().await;
     assert_eq!(world.check().await, (0, 0));
 }
@@ -349,6 +358,18 @@ async fn a_repeated_request_makes_no_second_comment() {
         assert_eq!((made.id, made.text.as_str()), (new.id, "once"));
     }
     assert_eq!(world.check().await, (1, 0));
+}
+
+#[tokio::test]
+async fn a_repeated_reply_is_found_though_its_parent_was_deleted_meanwhile() {
+    let world = World::new().await;
+    let parent = world.comment("parent", None).await;
+    let new = world.new_comment("reply", Some(parent));
+    world.store().create_comment(new.clone()).await.unwrap().unwrap();
+    // The process died before it kept the answer.
+    world.delete(parent).await;
+    assert_eq!(world.store().create_comment(new.clone()).await.unwrap().unwrap().id, new.id);
+    assert_eq!(world.check().await, (1, 1));
 }
 
 #[tokio::test]
@@ -428,8 +449,8 @@ async fn pending_comments_of_a_deleted_post_are_deleted() {
     let counted = world.comment("counted", None).await;
     world.insert("crashed", None).await;
     world.delete_post().await;
-    assert_eq!(world.store().comment(counted).await.unwrap(), None, "hidden with its post");
-    assert_eq!(world.store().delete_comment(counted, world.bob.id).await.unwrap(), Err(DeleteCommentRefusal::NotFound));
+    assert_eq!(world.store().comment(counted, None).await.unwrap(), None, "hidden with its post");
+    assert_eq!(world.store().delete_comment(counted, world.bob).await.unwrap(), Err(DeleteCommentRefusal::NotFound));
     world.drain().await;
     assert_eq!(world.all().await.len(), 1, "the counted one is the sweep's");
 }
@@ -447,6 +468,49 @@ async fn the_comments_of_a_deleted_post_are_swept_in_bounded_batches() {
         world.store().sweep_comments(world.post, 3).await.unwrap(),
     ];
     assert_eq!((swept, world.all().await.len()), ([3, 2, 0], 0));
+}
+
+#[tokio::test]
+async fn a_deleted_post_goes_after_its_comments() {
+    let world = World::new().await;
+    let root = world.comment("root", None).await;
+    world.comment("reply", Some(root)).await;
+    world.delete(root).await;
+    let author = world.store().post(world.post, None).await.unwrap().unwrap().author.id;
+    world.store().delete_post(world.post, author).await.unwrap();
+    world.insert_unseen("written while it was deleted").await;
+    while world.store().apply_posts_step().await.unwrap() != Progress::Idle {}
+    world.insert_unseen("written after the last sweep").await;
+    world.drain().await;
+    assert_eq!(world.all().await.len(), 0);
+    assert_eq!(world.posts().count_documents(doc! { "_id": b(world.post) }).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn comments_are_for_those_who_may_see_their_post() {
+    let world = World::new().await;
+    let (alice, carol) = (user(world.store(), "ada").await, user(world.store(), "carol").await);
+    let id = PostId(new_id());
+    let hidden = NewPost { id, author: alice, text: "for followers".to_owned(), visibility: Visibility::Followers };
+    world.store().create_post(hidden).await.unwrap().unwrap();
+    let own = NewComment { post: id, author: alice, ..world.new_comment("own", None) };
+    let own = world.store().create_comment(own).await.unwrap().unwrap().id;
+    let foreign = NewComment { post: id, author: carol, ..world.new_comment("foreign", None) };
+    assert_eq!(world.store().create_comment(foreign).await.unwrap(), Err(CommentRefusal::PostNotFound));
+    assert_eq!(world.store().delete_comment(own, carol).await.unwrap(), Err(DeleteCommentRefusal::NotFound));
+    for (viewer, sees) in [(None, false), (Some(carol), false), (Some(alice), true)] {
+        assert_eq!(world.store().comment(own, viewer).await.unwrap().is_some(), sees);
+        let page = world.store().comments(id, viewer, None, CommentOrder::Newest, None, Limit::DEFAULT).await.unwrap();
+        assert_eq!(page.is_ok(), sees);
+    }
+    assert_eq!(world.store().delete_comment(own, alice).await.unwrap(), Ok(()));
+}
+
+#[tokio::test]
+async fn nobody_without_an_account_comments() {
+    let world = World::new().await;
+    let new = NewComment { author: UserId(new_id()), ..world.new_comment("from nowhere", None) };
+    assert_eq!(world.store().create_comment(new).await.unwrap(), Err(CommentRefusal::AuthorGone));
 }
 
 #[tokio::test]
@@ -489,7 +553,7 @@ async fn a_lease_that_another_holds_leaves_the_post_to_it() {
 #[tokio::test]
 async fn a_reply_needs_a_living_parent_under_the_same_post_and_not_too_deep() {
     let world = World::new().await;
-    let elsewhere = post(world.store()).await;
+    let elsewhere = post(world.store(), world.bob).await;
     let stranger = NewComment { post: elsewhere, ..world.new_comment("stranger", None) };
     let stranger = world.store().create_comment(stranger).await.unwrap().unwrap().id;
     let gone = world.comment("gone", None).await;
@@ -577,7 +641,8 @@ async fn replies_are_paged_below_their_parent_however_sparse_they_are() {
     let newest = world.walk(Some(root), CommentOrder::Newest, 2).await;
     assert_eq!(newest.iter().map(|comment| comment.id).collect::<Vec<_>>(), replies);
     assert_eq!(world.list(Some(root), CommentOrder::Newest, None, 1).await.total, 4);
-    let unknown = world.store().comments(world.post, Some(CommentId(new_id())), CommentOrder::Newest, None, Limit::DEFAULT).await;
+    let unknown =
+        world.store().comments(world.post, None, Some(CommentId(new_id())), CommentOrder::Newest, None, Limit::DEFAULT).await;
     assert_eq!(unknown.unwrap(), Err(CommentRefusal::ParentNotFound));
 }
 
@@ -599,7 +664,7 @@ async fn a_walk_while_others_write_meets_everything_that_was_there_once() {
         // Every third goes, one that was met and one that will be, and new ones come.
         for at in [n * 3, 23 - n * 3] {
             if let Some(id) = made.get(at) {
-                world.store().delete_comment(*id, world.bob.id).await.unwrap().ok();
+                world.store().delete_comment(*id, world.bob).await.unwrap().ok();
             }
         }
         world.comment("new", None).await;
@@ -607,7 +672,7 @@ async fn a_walk_while_others_write_meets_everything_that_was_there_once() {
     let met: BTreeSet<CommentId> = walked.iter().copied().collect();
     assert_eq!(met.len(), walked.len(), "nothing twice");
     for id in made {
-        let alive = world.store().comment(id).await.unwrap().is_some();
+        let alive = world.store().comment(id, None).await.unwrap().is_some();
         assert!(!alive || met.contains(&id), "what was there throughout is met");
     }
 }

@@ -99,6 +99,9 @@ pub(crate) struct DeliveryDoc {
     /// When a worker may claim it; none once it is delivered, pulled for good, or parked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_after: Option<bson::DateTime>,
+    /// The author, while readers pull the post.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pull: Option<bson::Uuid>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -193,6 +196,7 @@ impl NewPost {
                 cursor: None,
                 lease: None,
                 run_after: (delivery == Delivery::Push).then_some(at),
+                pull: Some(writer.id),
             },
             state: PostState::Live,
             pending: Some(true),

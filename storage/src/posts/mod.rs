@@ -19,10 +19,10 @@ use rookery_domain::{
     page::TimeCursor,
     post::{Post, PostCounts, PostViewer, Visibility, may_see},
     text,
-    user::{Relation, User, UserSummary},
+    user::{Relation, UserSummary},
 };
 
-pub(crate) use self::docs::{AuthorDoc, DeliveryState, PostDoc, PostState, RecentCommentDoc};
+pub(crate) use self::docs::{AuthorDoc, DeliveryState, PostDoc, PostState, RecentCommentDoc, VisibilityDoc};
 use self::docs::{PendingDoc, PostSeqDoc, WriterDoc};
 use crate::{
     Result, Store,
@@ -31,7 +31,7 @@ use crate::{
     pending::{Attempt, Progress, attempt, in_batches},
     store::{b, commit, date, now, timestamp, until_no_conflict},
     time_page::{self, Extent},
-    users::SummaryDoc,
+    users::{SummaryDoc, UserRef},
 };
 
 /// Pending posts that one step takes up: a step stays short, so that other work gets its turn.
@@ -39,6 +39,9 @@ const STEP: i64 = 500;
 
 /// Posts of one author that one transaction counts.
 const BATCH: usize = 100;
+
+/// Comments of one deleted post that one step removes.
+const SWEEP: i64 = 500;
 
 /// A post that is to be made.
 #[derive(Debug, Clone)]
@@ -100,6 +103,8 @@ impl Store {
             }
             Err(error) => return Err(error.into()),
         }
+        // Before the answer, so that the next read of this process has it.
+        self.shared().add_undelivered(author, post.delivery.state == DeliveryState::Pull);
         if post.seq.is_none() {
             match attempt(self.count_posts(author, &[post.id])).await? {
                 Attempt::Applied(Counted::All) => {}
@@ -140,23 +145,29 @@ impl Store {
         Ok(ids.iter().filter_map(|id| seen.remove(id)).map(|post| self.shown(post, viewer)).collect())
     }
 
-    /// A page of the posts of an account, newest first: those that it counts and the viewer may see.
+    /// A page of the posts of an account, newest first: those that it counts and the viewer may see. None if there is no such account,
+    /// or it blocks the viewer.
     ///
     /// Read in time slices of the ids, bounded on both sides: a page costs the same however many posts there are.
     pub async fn posts_of(
         &self,
-        author: &User,
+        author: &UserRef,
         viewer: Option<UserId>,
         cursor: Option<TimeCursor>,
         limit: Limit,
-    ) -> Result<Page<Post, TimeCursor>> {
+    ) -> Result<Option<Page<Post, TimeCursor>>> {
+        let Some(author) = self.user(author).await? else {
+            return Ok(None);
+        };
         let own = viewer == Some(author.id);
         let relations = self.relations_to_authors(viewer, &HashSet::from([author.id])).await?;
         let relation = relations.get(&author.id).copied().unwrap_or_default();
-        let sees = |visibility| may_see(visibility, own, relation);
-        let for_followers = sees(Visibility::Followers);
-        if !for_followers && (author.private || !sees(Visibility::Public)) {
-            return Ok(Page::empty());
+        if relation.blocked_by {
+            return Ok(None);
+        }
+        let for_followers = may_see(Visibility::Followers, own, relation);
+        if !for_followers && (author.private || !may_see(Visibility::Public, own, relation)) {
+            return Ok(Some(Page::empty()));
         }
         let mut filter = doc! { "author.userId": b(author.id), "state": "live", "seq": { "$gt": 0 } };
         if !for_followers {
@@ -167,7 +178,7 @@ impl Store {
             let found = self.coll::<PostDoc>(POSTS).find(slice.of(&filter)).sort(slice.sort()).limit(slice.most).await?;
             Ok(found.map_ok(|post| (post.id.into(), post)).try_collect().await?)
         });
-        Ok(page.await?.map(|post| self.shown(post, viewer)))
+        Ok(Some(page.await?.map(|post| self.shown(post, viewer))))
     }
 
     /// Deletes a post on behalf of `by`: it is gone from every read at once. What stood under it goes with the applier's next steps,
@@ -216,7 +227,7 @@ impl Store {
             })
             .await?;
             for post in deleted {
-                done += usize::from(self.remove_post(post.id).await?);
+                done += self.finish_deletion(post.id).await?;
             }
         }
         // Where nothing could be done, all of it met conflicts: a pause, and the next round finds it again.
@@ -358,11 +369,16 @@ impl Store {
         commit(session).await
     }
 
-    /// Removes a deleted post once nobody counts it.
-    async fn remove_post(&self, id: bson::Uuid) -> Result<bool> {
+    /// Removes some of what stands under a deleted post; once nothing is found, and nobody counts the post, the post itself. Whatever
+    /// is written under it meanwhile finds the mark and takes itself back. Gives the number of documents removed.
+    async fn finish_deletion(&self, id: bson::Uuid) -> Result<usize> {
+        let swept = self.sweep_comments(PostId(id.into()), SWEEP).await?;
+        if swept > 0 {
+            return Ok(swept);
+        }
         let uncounted = doc! { "_id": id, "state": "deleted", "seq": { "$exists": false } };
         let removed = until_no_conflict(async || Ok(self.coll::<PostDoc>(POSTS).delete_one(uncounted.clone()).await?));
-        Ok(removed.await?.deleted_count == 1)
+        Ok(usize::from(removed.await?.deleted_count == 1))
     }
 
     /// How a viewer stands to the authors of some posts; whoever is absent stands in no relation.

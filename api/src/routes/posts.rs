@@ -1,0 +1,256 @@
+//! Posts.
+
+use actix_web::{HttpResponse, delete, get, post, web::Data};
+use rookery_domain::{
+    PostId, Timestamp,
+    page::TimeCursor,
+    post::{Post, PostCounts, PostViewer, Visibility},
+    text,
+};
+use rookery_storage::{
+    Store,
+    posts::{Deleted, NewPost},
+};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{comments::CommentResponse, users::UserSummaryResponse};
+use crate::{
+    auth::{MaybeViewer, Viewer},
+    error::{Code, Problem, Result},
+    extract::{IdParam, Json, PathId, PathUser, Query, UserParam, parse_ids},
+    idempotency::{IdempotencyKey, IdempotencyParam, Made, create_once},
+    openapi,
+    page::{ListParams, ListQuery},
+    page_of,
+};
+
+/// A new post.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = CreatePost)]
+pub struct CreatePostRequest {
+    /// 1 to 500 grapheme clusters, at most 5,000 bytes. `#tags` and `@mentions` are found in it.
+    #[schema(example = "hello #world, hello @ada")]
+    text: String,
+    #[serde(default)]
+    visibility: VisibilityValue,
+}
+
+/// Who may see a post.
+#[derive(Debug, Clone, Copy, Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = Visibility)]
+pub enum VisibilityValue {
+    /// Everybody.
+    #[default]
+    Public,
+    /// The author and the author's followers.
+    Followers,
+}
+
+/// A post with its newest comments.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Post)]
+pub struct PostResponse {
+    #[schema(value_type = String, format = Uuid)]
+    id: PostId,
+    author: UserSummaryResponse,
+    #[schema(example = "hello #world")]
+    text: String,
+    visibility: VisibilityValue,
+    /// Without their `#`, in lower case, each once.
+    #[schema(example = json!(["world"]))]
+    tags: Vec<String>,
+    /// The accounts named in the text, each once.
+    mentions: Vec<UserSummaryResponse>,
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Timestamp,
+    #[schema(required, value_type = Option<String>, format = DateTime)]
+    edited_at: Option<Timestamp>,
+    counts: PostCountsResponse,
+    /// The newest comments of any depth, newest first, at most 10.
+    recent_comments: Vec<CommentResponse>,
+    /// What the caller has done with it; absent without a token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    viewer: Option<PostViewerResponse>,
+}
+
+/// Totals of a post, the same for every viewer.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = PostCounts)]
+pub struct PostCountsResponse {
+    comments: i64,
+    likes: i64,
+    reposts: i64,
+    /// An approximation.
+    views: i64,
+}
+
+/// What the caller has done with a post.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = PostViewer)]
+pub struct PostViewerResponse {
+    liked: bool,
+    reposted: bool,
+    bookmarked: bool,
+}
+
+page_of! {
+    /// Posts.
+    PostPage of PostResponse
+}
+
+/// Some posts by their ids.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct PostIds {
+    /// At most 100 ids, separated by commas.
+    #[param(example = "01890000-0000-7000-8000-000000000001")]
+    ids: String,
+}
+
+/// Write a post
+///
+/// The posts of a private account are for its followers, whatever is asked.
+#[utoipa::path(tag = "posts", params(IdempotencyParam), responses(
+    (status = 201, description = "The post", body = PostResponse, headers(
+        ("Location" = String, description = "Where the post is"),
+        ("Idempotency-Replayed" = Option<String>, description = "`true` where the post was made by an earlier call with the same key"),
+    )),
+    (status = 422, description = "`validation_failed`: the text breaks a rule. `idempotency_key_reused`: the key was used with another body"),
+))]
+#[post("/posts")]
+pub(crate) async fn create_post(
+    viewer: Viewer,
+    key: IdempotencyKey,
+    Json(request): Json<CreatePostRequest>,
+    store: Data<Store>,
+) -> Result<HttpResponse> {
+    let author = viewer.user_id;
+    create_once(&store, author, key, &request, async |id| {
+        let text = text::post(&request.text)
+            .map_err(|fault| Problem::new(Code::ValidationFailed).field("text", fault.code(), fault.to_string()))?;
+        let new = NewPost { id: PostId(id), author, text, visibility: request.visibility.into() };
+        // An account that was deleted in this very moment takes its tokens with it.
+        let post = store.create_post(new).await?.ok_or(Problem::new(Code::InvalidToken))?;
+        Ok(Made { location: format!("{}/posts/{}", openapi::BASE_PATH, post.id), body: PostResponse::from(post) })
+    })
+    .await
+}
+
+/// Get a post
+#[utoipa::path(tag = "posts", security((), ("bearer" = [])), params(IdParam), responses(
+    (status = 200, description = "The post", body = PostResponse),
+    (status = 404, description = "There is no such post, or none that the caller may see"),
+))]
+#[get("/posts/{id}")]
+pub(crate) async fn get_post(
+    MaybeViewer(viewer): MaybeViewer,
+    PathId(id): PathId<PostId>,
+    store: Data<Store>,
+) -> Result<HttpResponse> {
+    let post = store.post(id, viewer.map(|viewer| viewer.user_id)).await?.ok_or(Problem::not_found())?;
+    Ok(HttpResponse::Ok().json(PostResponse::from(post)))
+}
+
+/// Get some posts by their ids
+///
+/// In the order asked, each once, without those that do not exist or that the caller may not see. The list is not paged.
+#[utoipa::path(tag = "posts", security((), ("bearer" = [])), params(PostIds), responses((status = 200, description = "The posts", body = PostPage)))]
+#[get("/posts")]
+pub(crate) async fn list_posts(
+    MaybeViewer(viewer): MaybeViewer,
+    Query(asked): Query<PostIds>,
+    store: Data<Store>,
+) -> Result<HttpResponse> {
+    let ids = parse_ids(&asked.ids)?;
+    let posts = store.posts(&ids, viewer.map(|viewer| viewer.user_id)).await?;
+    Ok(HttpResponse::Ok().json(PostPage::new(posts.into_iter().map(PostResponse::from).collect(), None, None)))
+}
+
+/// Delete a post
+///
+/// It is gone from every list and read at once, and with it what stands under it.
+#[utoipa::path(tag = "posts", params(IdParam), responses(
+    (status = 204, description = "It is deleted"),
+    (status = 403, description = "`not_yours`: somebody else wrote it"),
+    (status = 404, description = "There is no such post (any more), or none that the caller may see"),
+))]
+#[delete("/posts/{id}")]
+pub(crate) async fn delete_post(viewer: Viewer, PathId(id): PathId<PostId>, store: Data<Store>) -> Result<HttpResponse> {
+    match store.delete_post(id, viewer.user_id).await? {
+        Deleted::Now => Ok(HttpResponse::NoContent().finish()),
+        Deleted::NotFound => Err(Problem::not_found()),
+        Deleted::NotYours => Err(Problem::new(Code::NotYours)),
+    }
+}
+
+/// List the posts of an account
+///
+/// Newest first: those that the caller may see.
+#[utoipa::path(tag = "posts", security((), ("bearer" = [])), params(UserParam, ListParams), responses(
+    (status = 200, description = "A page of posts", body = PostPage),
+    (status = 404, description = "There is no such account, or it blocks the caller"),
+))]
+#[get("/users/{user}/posts")]
+pub(crate) async fn list_user_posts(
+    MaybeViewer(viewer): MaybeViewer,
+    PathUser(user): PathUser,
+    list: ListQuery<TimeCursor>,
+    store: Data<Store>,
+) -> Result<HttpResponse> {
+    let viewer = viewer.map(|viewer| viewer.user_id);
+    let page = store.posts_of(&user, viewer, list.cursor.clone(), list.limit).await?.ok_or(Problem::not_found())?;
+    Ok(list.answer(page.map(PostResponse::from), PostPage::new))
+}
+
+impl From<Post> for PostResponse {
+    fn from(post: Post) -> Self {
+        Self {
+            id: post.id,
+            author: post.author.into(),
+            text: post.text,
+            visibility: post.visibility.into(),
+            tags: post.tags,
+            mentions: post.mentions.into_iter().map(UserSummaryResponse::from).collect(),
+            created_at: post.created_at,
+            edited_at: post.edited_at,
+            counts: post.counts.into(),
+            recent_comments: post.recent_comments.into_iter().map(CommentResponse::from).collect(),
+            viewer: post.viewer.map(PostViewerResponse::from),
+        }
+    }
+}
+
+impl From<PostCounts> for PostCountsResponse {
+    fn from(counts: PostCounts) -> Self {
+        Self { comments: counts.comments, likes: counts.likes, reposts: counts.reposts, views: counts.views }
+    }
+}
+
+impl From<PostViewer> for PostViewerResponse {
+    fn from(viewer: PostViewer) -> Self {
+        Self { liked: viewer.liked, reposted: viewer.reposted, bookmarked: viewer.bookmarked }
+    }
+}
+
+impl From<Visibility> for VisibilityValue {
+    fn from(visibility: Visibility) -> Self {
+        match visibility {
+            Visibility::Public => Self::Public,
+            Visibility::Followers => Self::Followers,
+        }
+    }
+}
+
+impl From<VisibilityValue> for Visibility {
+    fn from(visibility: VisibilityValue) -> Self {
+        match visibility {
+            VisibilityValue::Public => Self::Public,
+            VisibilityValue::Followers => Self::Followers,
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! The service over HTTP, as far as the scenarios use it; every answer is checked for its status and its content.
+//!
+//! It talks to 127.0.0.1 and to nothing else: load is never sent to a machine that did not ask for it.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result, bail};
+use reqwest::{RequestBuilder, Url, redirect::Policy};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::loops::Failure;
+
+/// Items of a page in every scenario.
+pub(crate) const PAGE: usize = 20;
+
+/// A call that takes longer has failed.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The counter of `/metrics` that the fan-out is measured by.
+const FANOUT_ENTRIES: &str = "rookery_fanout_entries_total";
+
+/// A service. Cloning is cheap.
+#[derive(Debug, Clone)]
+pub(crate) struct Api {
+    http: reqwest::Client,
+    base: Arc<str>,
+}
+
+/// Somebody who is logged in.
+#[derive(Debug, Clone)]
+pub(crate) struct Account {
+    pub(crate) id: Uuid,
+    pub(crate) handle: String,
+    token: String,
+}
+
+/// What a profile says.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Profile {
+    pub(crate) handle: String,
+    pub(crate) celebrity: bool,
+    pub(crate) counts: Counts,
+}
+
+/// The counts of a profile.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Counts {
+    pub(crate) followers: u64,
+}
+
+/// A page of followers.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct FollowerPage {
+    pub(crate) items: Vec<Follower>,
+    pub(crate) next_cursor: Option<String>,
+}
+
+/// One follower in a page.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Follower {
+    user: Summary,
+    /// RFC 3339 in UTC with milliseconds, so that the order of texts is the order of times.
+    followed_at: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Summary {
+    id: Uuid,
+    handle: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct FeedPage {
+    items: Vec<FeedItem>,
+}
+
+#[derive(Debug, Deserialize)]
+struct FeedItem {
+    post: Post,
+}
+
+#[derive(Debug, Deserialize)]
+struct Post {
+    id: Uuid,
+    author: Summary,
+    text: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Followed {
+    state: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Login {
+    user: Summary,
+    access_token: String,
+}
+
+impl From<Login> for Account {
+    fn from(login: Login) -> Self {
+        Self { id: login.user.id, handle: login.user.handle, token: login.access_token }
+    }
+}
+
+impl Api {
+    /// The service at this address.
+    ///
+    /// # Errors
+    /// An address that is not `http://127.0.0.1:PORT`.
+    pub(crate) fn new(base_url: &str) -> Result<Self> {
+        let url = Url::parse(base_url).with_context(|| format!("`{base_url}` is not a URL"))?;
+        if url.scheme() != "http" || url.host_str() != Some("127.0.0.1") || url.path() != "/" || !url.username().is_empty() {
+            bail!("`{base_url}` is not http://127.0.0.1:PORT: load is sent to this machine alone");
+        }
+        // A proxy or a redirect would lead elsewhere.
+        let http = reqwest::Client::builder().no_proxy().redirect(Policy::none()).timeout(TIMEOUT).build()?;
+        Ok(Self { http, base: base_url.trim_end_matches('/').into() })
+    }
+
+    /// Whether the service says that it is ready.
+    pub(crate) async fn is_ready(&self) -> bool {
+        let answer = self.http.get(format!("{}/readyz", self.base)).send().await;
+        answer.is_ok_and(|answer| answer.status().as_u16() == 200)
+    }
+
+    /// The process's own health: a handler that does nothing.
+    pub(crate) async fn health(&self) -> Result<(), Failure> {
+        let answer = self.send(self.http.get(format!("{}/healthz", self.base)), 200).await?;
+        answer.bytes().await.map(drop).map_err(|error| transport(&error))
+    }
+
+    /// One `find_one` through the whole stack. There only where the service runs with `ROOKERY_BENCH=on`.
+    pub(crate) async fn bench_find_one(&self, caller: &Account) -> Result<(), Failure> {
+        let request = self.http.get(format!("{}/bench/find-one", self.base)).bearer_auth(&caller.token);
+        let value: Value = self.json(request, 200).await?;
+        check(value.is_object(), "a document that is not an object")
+    }
+
+    /// Feed entries delivered since the service started. A counter that does not show has not counted yet.
+    pub(crate) async fn fanout_entries(&self) -> Result<u64, Failure> {
+        let answer = self.send(self.http.get(format!("{}/metrics", self.base)), 200).await?;
+        let text = answer.text().await.map_err(|error| transport(&error))?;
+        sum_of_metric(&text, FANOUT_ENTRIES)
+    }
+
+    /// Makes an account.
+    pub(crate) async fn register(&self, handle: &str, password: &str) -> Result<Account, Failure> {
+        let body = json!({"handle": handle, "email": format!("{handle}@load.example"), "password": password});
+        let login: Login = self.json(self.http.post(self.url("/auth/register")).json(&body), 201).await?;
+        check(login.user.handle == handle, "an account with another handle")?;
+        Ok(login.into())
+    }
+
+    /// Logs in.
+    pub(crate) async fn login(&self, handle: &str, password: &str) -> Result<Account, Failure> {
+        let body = json!({"identifier": handle, "password": password});
+        let login: Login = self.json(self.http.post(self.url("/auth/login")).json(&body), 200).await?;
+        check(login.user.handle == handle, "another account")?;
+        Ok(login.into())
+    }
+
+    /// Follows a public account.
+    pub(crate) async fn follow(&self, caller: &Account, user: Uuid) -> Result<(), Failure> {
+        let request = self.http.put(self.url(&format!("/users/{user}/follow"))).bearer_auth(&caller.token);
+        let followed: Followed = self.json(request, 200).await?;
+        check(followed.state == "following", "a public account that is not followed at once")
+    }
+
+    /// Writes a post.
+    pub(crate) async fn post(&self, caller: &Account, text: &str) -> Result<(), Failure> {
+        let request = self.http.post(self.url("/posts")).bearer_auth(&caller.token).json(&json!({"text": text}));
+        let post: Post = self.json(request, 201).await?;
+        check(post.text == text && post.author.id == caller.id, "another post than was written")
+    }
+
+    /// Reads a profile.
+    pub(crate) async fn profile(&self, user: Uuid) -> Result<Profile, Failure> {
+        self.json(self.http.get(self.url(&format!("/users/{user}"))), 200).await
+    }
+
+    /// Reads a page of followers and checks that it is full (or the last), newest first, and names nobody twice.
+    pub(crate) async fn followers(&self, user: Uuid, cursor: Option<&str>) -> Result<FollowerPage, Failure> {
+        let mut request = self.http.get(self.url(&format!("/users/{user}/followers"))).query(&[("limit", PAGE)]);
+        if let Some(cursor) = cursor {
+            request = request.query(&[("cursor", cursor)]);
+        }
+        let page: FollowerPage = self.json(request, 200).await?;
+        check(page.items.len() == PAGE || page.next_cursor.is_none(), "a page of followers that is short but not the last")?;
+        check(page.items.is_sorted_by(|a, b| a.followed_at >= b.followed_at), "followers that are not newest first")?;
+        let distinct: HashSet<_> = page.items.iter().map(|item| item.user.id).collect();
+        check(distinct.len() == page.items.len(), "a follower twice on a page")?;
+        Ok(page)
+    }
+
+    /// Reads the first page of the home feed and checks that it is full, newest first, has no post twice, and none by an author whom
+    /// the reader does not follow. (In these scenarios nobody reposts, so that a post's id is its place.)
+    pub(crate) async fn feed(&self, reader: &Account, followed: &HashSet<Uuid>) -> Result<(), Failure> {
+        let request = self.http.get(self.url("/feed")).query(&[("limit", PAGE)]).bearer_auth(&reader.token);
+        let page: FeedPage = self.json(request, 200).await?;
+        check(page.items.len() == PAGE, format!("a feed page of {} instead of {PAGE}", page.items.len()))?;
+        check(page.items.is_sorted_by(|a, b| a.post.id > b.post.id), "a feed that is not newest first, each post once")?;
+        check(page.items.iter().all(|item| followed.contains(&item.post.author.id)), "a post by an author who is not followed")
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}/api/v1{path}", self.base)
+    }
+
+    async fn json<T: DeserializeOwned>(&self, request: RequestBuilder, expected: u16) -> Result<T, Failure> {
+        let answer = self.send(request, expected).await?;
+        let body = answer.bytes().await.map_err(|error| transport(&error))?;
+        serde_json::from_slice(&body).map_err(|error| Failure::wrong(format!("a body that does not decode ({error})")))
+    }
+
+    /// Sends, and turns a status that is not the expected one into the code of the problem document.
+    async fn send(&self, request: RequestBuilder, expected: u16) -> Result<reqwest::Response, Failure> {
+        let answer = request.send().await.map_err(|error| transport(&error))?;
+        let status = answer.status().as_u16();
+        if status == expected {
+            return Ok(answer);
+        }
+        let problem: Option<Value> = answer.json().await.ok();
+        let code = problem.as_ref().and_then(|problem| problem.get("code")?.as_str()).unwrap_or("no problem code");
+        Err(Failure(format!("{status} {code}")))
+    }
+}
+
+fn check(holds: bool, otherwise: impl std::fmt::Display) -> Result<(), Failure> {
+    if holds { Ok(()) } else { Err(Failure::wrong(otherwise)) }
+}
+
+fn transport(error: &reqwest::Error) -> Failure {
+    let kind = if error.is_timeout() {
+        "timeout"
+    } else if error.is_connect() {
+        "no_connection"
+    } else {
+        "connection_lost"
+    };
+    Failure(kind.to_owned())
+}
+
+/// The sum over all label sets of one metric in the Prometheus text format.
+fn sum_of_metric(text: &str, name: &str) -> Result<u64, Failure> {
+    let mut sum = 0.0;
+    for line in text.lines() {
+        let Some(rest) = line.strip_prefix(name).filter(|rest| rest.starts_with(['{', ' '])) else { continue };
+        let value = rest.rsplit_once(' ').and_then(|(_, value)| value.parse::<f64>().ok());
+        sum += value.ok_or_else(|| Failure::wrong(format!("a metric that does not read: {line}")))?;
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter: whole, not negative, below 2^53")]
+    Ok(sum as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// A service that gives every caller the same answer.
+    async fn answering(status: &str, body: &str) -> Api {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap_or_else(|error| panic!("{error}"));
+        let port = listener.local_addr().map_or(0, |address| address.port());
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut request = [0; 4_096];
+                let read = stream.read(&mut request).await;
+                assert!(read.is_ok_and(|length| length > 0));
+                assert!(stream.write_all(answer.as_bytes()).await.is_ok());
+            }
+        });
+        Api::new(&format!("http://127.0.0.1:{port}")).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn account() -> Account {
+        Account { id: Uuid::nil(), handle: "alice".to_owned(), token: "token".to_owned() }
+    }
+
+    fn item(post: u128, author: u128) -> Value {
+        json!({"post": {"id": Uuid::from_u128(post), "text": "hello", "author": {"id": Uuid::from_u128(author), "handle": "bob"}}})
+    }
+
+    #[test]
+    fn no_other_machine_is_called() {
+        assert!(Api::new("http://127.0.0.1:8080").is_ok());
+        assert!(Api::new("http://127.0.0.1:8080/").is_ok());
+        for url in [
+            "https://127.0.0.1:8080",
+            "http://localhost:8080",
+            "http://192.0.2.1:8080",
+            "http://example.com",
+            "http://127.0.0.1:8080/api",
+            "http://127.0.0.1@example.com/",
+            "127.0.0.1:8080",
+        ] {
+            assert!(Api::new(url).is_err(), "{url}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_is_named_by_its_problem_code() {
+        let api = answering("503 Service Unavailable", r#"{"code":"database_unavailable"}"#).await;
+        assert_eq!(api.follow(&account(), Uuid::nil()).await, Err(Failure("503 database_unavailable".to_owned())));
+        let api = answering("502 Bad Gateway", "<html>").await;
+        assert_eq!(api.follow(&account(), Uuid::nil()).await, Err(Failure("502 no problem code".to_owned())));
+    }
+
+    #[tokio::test]
+    async fn a_right_status_with_a_wrong_content_is_an_error() {
+        let api = answering("200 OK", r#"{"state":"requested"}"#).await;
+        assert!(api.follow(&account(), Uuid::nil()).await.is_err_and(|failure| failure.0.starts_with("wrong_answer")));
+        let api = answering("200 OK", "[]").await;
+        assert!(api.follow(&account(), Uuid::nil()).await.is_err_and(|failure| failure.0.starts_with("wrong_answer")));
+    }
+
+    #[tokio::test]
+    async fn a_service_that_is_gone_is_an_error() {
+        let api = Api::new("http://127.0.0.1:1").unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(api.health().await, Err(Failure("no_connection".to_owned())));
+    }
+
+    #[tokio::test]
+    async fn a_feed_is_checked_for_length_order_and_authors() {
+        let followed = HashSet::from([Uuid::from_u128(7)]);
+        let full: Vec<_> = (1..=20).rev().map(|post| item(post, 7)).collect();
+        let mut twice = full.clone();
+        twice[4] = twice[3].clone();
+        let mut foreign = full.clone();
+        foreign[9] = item(11, 8);
+        let reversed: Vec<_> = full.iter().rev().cloned().collect();
+        for (items, right) in
+            [(full.clone(), true), (full[1..].to_vec(), false), (twice, false), (foreign, false), (reversed, false)]
+        {
+            let api = answering("200 OK", &json!({"items": items}).to_string()).await;
+            assert_eq!(api.feed(&account(), &followed).await.is_ok(), right, "{items:?}");
+        }
+    }
+
+    #[test]
+    fn a_metric_is_summed_over_its_labels() {
+        let text = "# TYPE rookery_fanout_entries_total counter\nrookery_fanout_entries_total{worker=\"a b\"} 3\n\
+                    rookery_fanout_entries_total{worker=\"c\"} 4\nrookery_fanout_entries_total_more 9\n";
+        assert_eq!(sum_of_metric(text, FANOUT_ENTRIES), Ok(7));
+        assert_eq!(sum_of_metric("", FANOUT_ENTRIES), Ok(0));
+        assert!(sum_of_metric("rookery_fanout_entries_total x\n", FANOUT_ENTRIES).is_err());
+    }
+}

@@ -1,0 +1,375 @@
+//! Timelines: fan-out on write, and the window that each reader's entries make.
+//!
+//! A post is its own fan-out job: a worker claims it with a lease, reads its author's edges after it is committed, and enters it into
+//! the followers' windows batch by batch ([`Store::deliver_step`]). An entry is a hint without content, one per act: entering it twice is
+//! a no-op, and whether it is shown is decided when it is read. A window is complete down to `completeSince`; a follow brings the
+//! followee's posts down to there ([`Store::merge_step`]), and until it has, readers pull that followee.
+
+use std::{collections::HashSet, time::Duration};
+
+use bson::{Document, doc};
+use futures::{TryStreamExt as _, future::try_join_all};
+use mongodb::options::ReturnDocument;
+use rookery_domain::{PostId, Timestamp, UserId, ids};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{
+    Result, Store,
+    collections::{FOLLOWS, POSTS, TIMELINE_ENTRIES, TIMELINES, USERS},
+    error::is_duplicate_key,
+    graph::{FollowDoc, IdDoc},
+    pending::Progress,
+    posts::PostDoc,
+    store::{b, date, now},
+};
+
+/// Entries in one insert. Some 20 ms on the embedded database; the memory of a fan-out is one batch, whatever the number of followers.
+const BATCH: i64 = 1_000;
+
+/// Batches that a worker delivers of one post before it takes the next: a large fan-out goes to the back of the queue, and does not
+/// hold up the small ones behind it.
+const TURN: usize = 5;
+
+/// Posts that one step delivers side by side.
+const SIDE_BY_SIDE: usize = 4;
+
+/// How long a claim lasts: long against a turn, short against a reader's patience after a crash (who pulls the post meanwhile).
+const CLAIM_MS: i64 = 10_000;
+
+/// Attempts after which a fan-out is parked. It stays pulled, and the gauge `fanout_parked` shows it.
+const ATTEMPTS: i32 = 10;
+
+/// Entries that a window keeps: forty pages. What is older is pulled.
+const WINDOW: u64 = 800;
+
+/// How often a reader's window is looked at for trimming.
+const TRIM_EVERY: Duration = Duration::from_secs(3600);
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NewEntryDoc {
+    owner_id: bson::Uuid,
+    post_id: bson::Uuid,
+    actor_id: bson::Uuid,
+    slot: bson::Uuid,
+    at: bson::DateTime,
+}
+
+/// One act in a reader's window.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct EntryDoc {
+    pub post_id: bson::Uuid,
+    pub actor_id: bson::Uuid,
+    pub slot: bson::Uuid,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TimelineDoc {
+    pub complete_since: bson::Uuid,
+    last_read_at: bson::DateTime,
+}
+
+impl TimelineDoc {
+    /// Whether it is time to note a read and to trim.
+    pub(crate) fn is_stale(&self, at: Timestamp) -> bool {
+        at.since(crate::store::timestamp(self.last_read_at)) >= TRIM_EVERY
+    }
+}
+
+/// How a turn of one fan-out ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// Every follower has it.
+    Done,
+    /// There are more followers.
+    More,
+    /// Somebody else has the post now, or it was deleted.
+    Lost,
+}
+
+impl Store {
+    /// One round of a fan-out worker: claims a few posts and delivers a turn of each. The number is that of entries.
+    pub async fn deliver_step(&self) -> Result<Progress> {
+        let mut claimed = Vec::new();
+        while claimed.len() < SIDE_BY_SIDE
+            && let Some(post) = self.claim_post().await?
+        {
+            claimed.push(post);
+        }
+        if claimed.is_empty() {
+            return Ok(Progress::Idle);
+        }
+        let delivered = try_join_all(claimed.iter().map(|post| self.deliver(post))).await?;
+        // A post without followers is work too.
+        Ok(Progress::Did(delivered.into_iter().sum::<usize>().max(1)))
+    }
+
+    /// Claims the post that has waited longest. The claim is in `runAfter` too: a crashed worker's post comes up again by itself.
+    async fn claim_post(&self) -> Result<Option<PostDoc>> {
+        let at = now();
+        let until = at.plus(Duration::from_millis(CLAIM_MS.unsigned_abs()));
+        let due = doc! { "delivery.state": "pending", "delivery.runAfter": { "$lte": date(at) }, "state": "live" };
+        let claim = doc! {
+            "$set": { "delivery.lease": { "owner": bson::Uuid::new(), "until": date(until) }, "delivery.runAfter": date(until) },
+            "$inc": { "delivery.attempts": 1 },
+        };
+        let claimed = self
+            .coll::<PostDoc>(POSTS)
+            .find_one_and_update(due, claim)
+            .sort(doc! { "delivery.runAfter": 1 })
+            .return_document(ReturnDocument::After)
+            .await?;
+        Ok(claimed)
+    }
+
+    /// Delivers one turn of a claimed post. Gives the number of entries.
+    async fn deliver(&self, post: &PostDoc) -> Result<usize> {
+        let mut entered = 0;
+        let turn = self.deliver_turn(post, &mut entered).await?;
+        metrics::counter!("fanout_entries_total").increment(entered as u64);
+        let next = match turn {
+            Turn::Done => {
+                let lag = now().since(ids::time_of(post.id.into()));
+                metrics::histogram!("fanout_lag_seconds").record(lag.as_secs_f64());
+                doc! {
+                    "$set": { "delivery.state": "delivered" },
+                    "$unset": { "delivery.pull": "", "delivery.lease": "", "delivery.runAfter": "", "delivery.cursor": "" },
+                }
+            }
+            Turn::More if post.delivery.attempts >= ATTEMPTS && entered == 0 => {
+                metrics::counter!("fanout_parked_total").increment(1);
+                doc! { "$unset": { "delivery.lease": "", "delivery.runAfter": "" } }
+            }
+            Turn::More => {
+                doc! { "$set": { "delivery.runAfter": date(now()), "delivery.attempts": 0 }, "$unset": { "delivery.lease": "" } }
+            }
+            Turn::Lost => return Ok(entered),
+        };
+        self.coll::<PostDoc>(POSTS).update_one(held(post), next).await?;
+        Ok(entered)
+    }
+
+    async fn deliver_turn(&self, post: &PostDoc, entered: &mut usize) -> Result<Turn> {
+        let (author, slot) = (post.author.user_id, post.id);
+        let mut next = match post.delivery.cursor {
+            Some(seq) => seq + 1,
+            None => {
+                // The edges without a `seq` first: one that gets its `seq` meanwhile is found again above.
+                let pending = doc! { "pending": true, "followeeId": author, "state": "active" };
+                let pending = self.coll::<FollowDoc>(FOLLOWS).find(pending).await?;
+                let mut owners: Vec<bson::Uuid> = pending.map_ok(|edge| edge.follower_id).try_collect().await?;
+                owners.push(author);
+                *entered += self.enter(&owners, author, slot).await?;
+                1
+            }
+        };
+        for _ in 0..TURN {
+            // Read before the edges: a follower counted later was pending when this turn began, or follows a post that was there already.
+            let last = self.follower_seq(author).await?;
+            if next > last {
+                return Ok(Turn::Done);
+            }
+            let range = doc! { "followeeId": author, "seq": { "$gte": next, "$lt": next + BATCH }, "state": "active" };
+            let edges = self.coll::<FollowerDoc>(FOLLOWS).find(range).projection(doc! { "_id": 0, "followerId": 1 }).await?;
+            let owners: Vec<bson::Uuid> = edges.map_ok(|edge| edge.follower_id).try_collect().await?;
+            *entered += self.enter(&owners, author, slot).await?;
+            next += BATCH;
+            if next > last {
+                return Ok(Turn::Done);
+            }
+            if !self.advance(post, next - 1).await? {
+                return Ok(Turn::Lost);
+            }
+        }
+        Ok(Turn::More)
+    }
+
+    async fn follower_seq(&self, user: bson::Uuid) -> Result<i64> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct SeqDoc {
+            follower_seq: i64,
+        }
+        let found = self.coll::<SeqDoc>(USERS).find_one(doc! { "_id": user }).projection(doc! { "followerSeq": 1 }).await?;
+        Ok(found.map_or(0, |user| user.follower_seq))
+    }
+
+    /// Notes how far a fan-out has come, if the claim still stands, and renews it.
+    async fn advance(&self, post: &PostDoc, cursor: i64) -> Result<bool> {
+        let until = date(now().plus(Duration::from_millis(CLAIM_MS.unsigned_abs())));
+        let set = doc! { "$set": { "delivery.cursor": cursor, "delivery.lease.until": until, "delivery.runAfter": until } };
+        Ok(self.coll::<PostDoc>(POSTS).update_one(held(post), set).await?.matched_count == 1)
+    }
+
+    /// Enters one act into windows. Entering it again is a no-op.
+    async fn enter(&self, owners: &[bson::Uuid], actor: bson::Uuid, post: bson::Uuid) -> Result<usize> {
+        let at = date(ids::time_of(post.into()));
+        let entries =
+            owners.iter().map(|owner| NewEntryDoc { owner_id: *owner, post_id: post, actor_id: actor, slot: post, at }).collect();
+        self.insert_entries(entries).await
+    }
+
+    async fn insert_entries(&self, entries: Vec<NewEntryDoc>) -> Result<usize> {
+        if entries.is_empty() {
+            return Ok(0);
+        }
+        match self.coll::<NewEntryDoc>(TIMELINE_ENTRIES).insert_many(&entries).ordered(false).await {
+            Ok(_) => Ok(entries.len()),
+            // Entered by an earlier attempt.
+            Err(error) if is_duplicate_key(&error) => Ok(entries.len()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// One round of the worker that brings followees' recent posts into the windows of new followers. The number is that of follows.
+    pub async fn merge_step(&self) -> Result<Progress> {
+        const EDGES: i64 = 500;
+        let unmerged = doc! { "merged": false, "state": "active" };
+        let edges: Vec<FollowDoc> = self.coll::<FollowDoc>(FOLLOWS).find(unmerged).limit(EDGES).await?.try_collect().await?;
+        if edges.is_empty() {
+            return Ok(Progress::Idle);
+        }
+        // Followees who never posted need no reading. Posts not counted yet are asked for first: one that is counted between the two
+        // reads is seen by the second.
+        let followees: HashSet<bson::Uuid> = edges.iter().map(|edge| edge.followee_id).collect();
+        let uncounted = self.coll::<Document>(POSTS).distinct("author.userId", doc! { "pending": true }).await?;
+        let uncounted: HashSet<bson::Uuid> = uncounted.into_iter().filter_map(|id| bson::deserialize_from_bson(id).ok()).collect();
+        let silent = doc! { "_id": { "$in": followees.into_iter().collect::<Vec<_>>() }, "postSeq": 0 };
+        let silent = self.coll::<IdDoc>(USERS).find(silent).projection(doc! { "_id": 1 }).await?;
+        let silent: HashSet<bson::Uuid> = silent.map_ok(|user| user.id).try_collect().await?;
+        let (silent, others): (Vec<FollowDoc>, Vec<FollowDoc>) =
+            edges.into_iter().partition(|edge| silent.contains(&edge.followee_id) && !uncounted.contains(&edge.followee_id));
+        let done = silent.len() + others.len();
+        if !silent.is_empty() {
+            let (ids, wishes): (Vec<_>, Vec<_>) = silent.iter().map(|edge| (edge.id, edge.wish)).unzip();
+            let these = doc! { "_id": { "$in": ids }, "wish": { "$in": wishes }, "merged": false };
+            self.coll::<FollowDoc>(FOLLOWS).update_many(these, doc! { "$set": { "merged": true } }).await?;
+        }
+        for edge in others {
+            self.merge(&edge).await?;
+        }
+        Ok(Progress::Did(done))
+    }
+
+    /// Enters the followee's posts down to the reader's `completeSince`, then marks the edge, if it is still the follow it was read for.
+    async fn merge(&self, edge: &FollowDoc) -> Result<()> {
+        let since = self.complete_since(edge.follower()).await?;
+        let mut from = since;
+        loop {
+            // Posts that are pulled for good stay pulled.
+            let posts = doc! {
+                "author.userId": edge.followee_id,
+                "_id": { "$gte": b(from) },
+                "state": "live",
+                "delivery.state": { "$ne": "pull" },
+            };
+            let found =
+                self.coll::<IdDoc>(POSTS).find(posts).sort(doc! { "_id": 1 }).limit(BATCH).projection(doc! { "_id": 1 }).await?;
+            let posts: Vec<bson::Uuid> = found.map_ok(|post| post.id).try_collect().await?;
+            let Some(last) = posts.last().copied() else { break };
+            let entry = |post: &bson::Uuid| NewEntryDoc {
+                owner_id: edge.follower_id,
+                post_id: *post,
+                actor_id: edge.followee_id,
+                slot: *post,
+                at: date(ids::time_of((*post).into())),
+            };
+            let full = i64::try_from(posts.len()) == Ok(BATCH);
+            self.insert_entries(posts.iter().map(entry).collect()).await?;
+            if !full {
+                break;
+            }
+            from = Uuid::from_u128(Uuid::from(last).as_u128() + 1);
+        }
+        let this = doc! { "_id": edge.id, "wish": edge.wish, "merged": false };
+        self.coll::<FollowDoc>(FOLLOWS).update_one(this, doc! { "$set": { "merged": true } }).await?;
+        Ok(())
+    }
+
+    /// The slot down to which a reader's window is complete: that of the registration where nothing was trimmed yet, for nobody follows
+    /// anybody before.
+    pub(crate) async fn complete_since(&self, reader: UserId) -> Result<Uuid> {
+        Ok(self.timeline(reader).await?.map_or(reader.0, |timeline| timeline.complete_since.into()))
+    }
+
+    pub(crate) async fn timeline(&self, reader: UserId) -> Result<Option<TimelineDoc>> {
+        Ok(self.coll::<TimelineDoc>(TIMELINES).find_one(doc! { "_id": b(reader) }).await?)
+    }
+
+    /// A reader's entries in a range of slots, newest first or oldest first, at most `most`.
+    pub(crate) async fn entries(
+        &self,
+        reader: UserId,
+        from: Uuid,
+        to: Uuid,
+        newest_first: bool,
+        most: usize,
+    ) -> Result<Vec<EntryDoc>> {
+        let range = doc! { "ownerId": b(reader), "slot": { "$gte": b(from), "$lt": b(to) } };
+        let found = self
+            .coll::<EntryDoc>(TIMELINE_ENTRIES)
+            .find(range)
+            .sort(doc! { "slot": if newest_first { -1 } else { 1 } })
+            .limit(i64::try_from(most).unwrap_or(i64::MAX))
+            .projection(doc! { "_id": 0, "postId": 1, "actorId": 1, "slot": 1 })
+            .await?;
+        Ok(found.try_collect().await?)
+    }
+
+    /// Removes entries of posts that are gone for good. Those of authors no longer followed stay: a follow may bring them back.
+    pub(crate) async fn drop_entries(&self, reader: UserId, posts: &[PostId]) -> Result<()> {
+        let posts: Vec<bson::Uuid> = posts.iter().copied().map(b).collect();
+        let dead = doc! { "ownerId": b(reader), "postId": { "$in": posts } };
+        self.coll::<EntryDoc>(TIMELINE_ENTRIES).delete_many(dead).await?;
+        Ok(())
+    }
+
+    /// Notes that a reader has read, and cuts the window to its length.
+    pub(crate) async fn note_read(&self, reader: UserId) -> Result<()> {
+        let at = now();
+        let read = doc! { "$set": { "lastReadAt": date(at) }, "$setOnInsert": { "completeSince": b(reader) } };
+        self.coll::<Document>(TIMELINES).update_one(doc! { "_id": b(reader) }, read).upsert(true).await?;
+        self.trim_timeline(reader, WINDOW, at).await
+    }
+
+    /// Cuts a window to its newest `keep` entries: first `completeSince` is raised, then what lies below is deleted, so that no reader
+    /// takes a half deleted window for a complete one.
+    pub async fn trim_timeline(&self, reader: UserId, keep: u64, at: Timestamp) -> Result<()> {
+        let oldest = self
+            .coll::<EntryDoc>(TIMELINE_ENTRIES)
+            .find_one(doc! { "ownerId": b(reader) })
+            .sort(doc! { "slot": -1 })
+            .skip(keep.saturating_sub(1))
+            .projection(doc! { "_id": 0, "postId": 1, "actorId": 1, "slot": 1 })
+            .await?;
+        let Some(oldest) = oldest else { return Ok(()) };
+        let raise = doc! { "$max": { "completeSince": oldest.slot }, "$setOnInsert": { "lastReadAt": date(at) } };
+        self.coll::<Document>(TIMELINES).update_one(doc! { "_id": b(reader) }, raise).upsert(true).await?;
+        let below = doc! { "ownerId": b(reader), "slot": { "$lt": oldest.slot } };
+        self.coll::<EntryDoc>(TIMELINE_ENTRIES).delete_many(below).await?;
+        Ok(())
+    }
+
+    /// How many posts wait for delivery, and how many of them are parked.
+    pub async fn fanout_backlog(&self) -> Result<(u64, u64)> {
+        let posts = self.coll::<Document>(POSTS);
+        let waiting = posts.count_documents(doc! { "delivery.state": "pending" }).await?;
+        let parked = posts.count_documents(doc! { "delivery.state": "pending", "delivery.runAfter": { "$exists": false } }).await?;
+        Ok((waiting, parked))
+    }
+}
+
+/// The post as long as the claim on it stands.
+fn held(post: &PostDoc) -> Document {
+    let owner = post.delivery.lease.map(|lease| lease.owner);
+    doc! { "_id": post.id, "delivery.lease.owner": owner, "state": "live" }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FollowerDoc {
+    follower_id: bson::Uuid,
+}
