@@ -17,8 +17,8 @@ pub struct Work {
     pub name: &'static str,
     /// Does a bounded batch and returns what it did.
     pub step: fn(Store) -> BoxFuture<'static, Result<Progress>>,
-    /// What is notified when there may be something to do.
-    pub wake: fn(&Store) -> &Notify,
+    /// What is notified when there may be something to do: a notice wakes one loop, so no two kinds share one. None for what can wait.
+    pub wake: Option<fn(&Store) -> &Notify>,
     /// How long an idle loop sleeps at most: a wake-up is a hint, and this is how late work is found whose hint was lost.
     pub poll: Duration,
 }
@@ -26,11 +26,11 @@ pub struct Work {
 /// Everything that is done in the background. `rookery serve` and `rookery work` loop over it, and the tests run it to its end.
 pub const ALL: &[Work] = &[
     // One loop for children of every kind: a wake-up wakes one.
-    Work { name: "applier", step: |store| Box::pin(apply(store)), wake: |store| &store.wake().applier, poll: APPLY_EVERY },
+    Work { name: "applier", step: |store| Box::pin(apply(store)), wake: Some(|store| &store.wake().applier), poll: APPLY_EVERY },
     Work {
         name: "purger",
         step: |store| Box::pin(async move { store.purge_tombstones_step().await }),
-        wake: |store| &store.wake().applier,
+        wake: None,
         poll: PURGE_EVERY,
     },
 ];
@@ -83,6 +83,13 @@ impl Workers {
     }
 }
 
+async fn woken(work: Work, store: &Store) {
+    match work.wake {
+        Some(wake) => wake(store).notified().await,
+        None => std::future::pending().await,
+    }
+}
+
 async fn run(work: Work, store: Store, stop: CancellationToken) {
     let mut backoff = BACKOFF.0;
     while !stop.is_cancelled() {
@@ -98,7 +105,7 @@ async fn run(work: Work, store: Store, stop: CancellationToken) {
                     Progress::Idle => {
                         tokio::select! {
                             () = stop.cancelled() => {}
-                            () = (work.wake)(&store).notified() => {}
+                            () = woken(work, &store) => {}
                             () = tokio::time::sleep(work.poll) => {}
                         }
                     }

@@ -4,6 +4,7 @@
 #![expect(dead_code, reason = "every test file is a program of its own and uses its own part of this")]
 #![expect(clippy::unwrap_used, reason = "a harness that cannot do what it says fails the test")]
 
+pub(crate) mod browser;
 pub(crate) mod contract;
 pub(crate) mod proxy;
 
