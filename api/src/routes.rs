@@ -2,6 +2,8 @@
 
 pub mod auth;
 pub mod comments;
+pub mod feed;
+pub mod graph;
 pub mod operations;
 pub mod posts;
 pub mod users;
@@ -39,6 +41,12 @@ fn api(api: &mut ServiceConfig<'_>) {
         .service(auth::change_password)
         .service(users::get_me)
         .service(users::get_user)
+        .service(graph::follow_user)
+        .service(graph::unfollow_user)
+        .service(graph::remove_follower)
+        .service(graph::list_followers)
+        .service(graph::list_following)
+        .service(graph::list_relationships)
         .service(posts::create_post)
         .service(posts::list_posts)
         .service(posts::get_post)
@@ -47,7 +55,8 @@ fn api(api: &mut ServiceConfig<'_>) {
         .service(comments::create_comment)
         .service(comments::list_comments)
         .service(comments::get_comment)
-        .service(comments::delete_comment);
+        .service(comments::delete_comment)
+        .service(feed::get_feed);
 }
 
 /// The documentation's page, and what no route takes.

@@ -33,7 +33,31 @@ pub const ALL: &[Work] = &[
         wake: None,
         poll: PURGE_EVERY,
     },
+    Work {
+        name: "deliverer",
+        step: |store| Box::pin(async move { store.deliver_step().await }),
+        wake: |store| &store.wake().deliverer,
+        poll: DELIVER_EVERY,
+    },
+    Work {
+        name: "merger",
+        step: |store| Box::pin(async move { store.merge_step().await }),
+        wake: |store| &store.wake().merger,
+        poll: DELIVER_EVERY,
+    },
+    Work { name: "refresher", step: |store| Box::pin(refresh(store)), wake: |store| &store.wake().refresher, poll: REFRESH_EVERY },
 ];
+
+/// What other processes' requests left is found within this, and in sum with the delivery well within a second.
+const DELIVER_EVERY: Duration = Duration::from_millis(250);
+/// What other processes changed is known within 500 ms.
+const REFRESH_EVERY: Duration = Duration::from_millis(200);
+
+/// Reads again what this process remembers of others' changes. That is never work left over.
+async fn refresh(store: Store) -> Result<Progress> {
+    futures::try_join!(store.refresh_shared(), store.refresh_revoked())?;
+    Ok(Progress::Idle)
+}
 
 /// Nothing stays pending for longer than a second on an idle machine.
 const APPLY_EVERY: Duration = Duration::from_millis(500);

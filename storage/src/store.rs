@@ -67,6 +67,8 @@ pub struct Wake {
     pub deliverer: Notify,
     /// Follows are to be merged.
     pub merger: Notify,
+    /// What the process remembers of others should be read again now.
+    pub refresher: Notify,
 }
 
 impl Store {
