@@ -36,16 +36,21 @@ pub const ALL: &[Work] = &[
     Work {
         name: "deliverer",
         step: |store| Box::pin(async move { store.deliver_step().await }),
-        wake: |store| &store.wake().deliverer,
+        wake: Some(|store| &store.wake().deliverer),
         poll: DELIVER_EVERY,
     },
     Work {
         name: "merger",
         step: |store| Box::pin(async move { store.merge_step().await }),
-        wake: |store| &store.wake().merger,
+        wake: Some(|store| &store.wake().merger),
         poll: DELIVER_EVERY,
     },
-    Work { name: "refresher", step: |store| Box::pin(refresh(store)), wake: |store| &store.wake().refresher, poll: REFRESH_EVERY },
+    Work {
+        name: "refresher",
+        step: |store| Box::pin(refresh(store)),
+        wake: Some(|store| &store.wake().refresher),
+        poll: REFRESH_EVERY,
+    },
 ];
 
 /// What other processes' requests left is found within this, and in sum with the delivery well within a second.
