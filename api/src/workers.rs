@@ -17,8 +17,8 @@ pub struct Work {
     pub name: &'static str,
     /// Does a bounded batch and returns what it did.
     pub step: fn(Store) -> BoxFuture<'static, Result<Progress>>,
-    /// What is notified when there may be something to do: a notice wakes one loop, so no two kinds share one. None for what can wait.
-    pub wake: Option<fn(&Store) -> &Notify>,
+    /// What is notified when there may be something to do. A notice wakes one loop: no two share one.
+    pub wake: fn(&Store) -> &Notify,
     /// How long an idle loop sleeps at most: a wake-up is a hint, and this is how late work is found whose hint was lost.
     pub poll: Duration,
 }
@@ -26,31 +26,20 @@ pub struct Work {
 /// Everything that is done in the background. `rookery serve` and `rookery work` loop over it, and the tests run it to its end.
 pub const ALL: &[Work] = &[
     // One loop for children of every kind: a wake-up wakes one.
-    Work { name: "applier", step: |store| Box::pin(apply(store)), wake: Some(|store| &store.wake().applier), poll: APPLY_EVERY },
-    Work {
-        name: "purger",
-        step: |store| Box::pin(async move { store.purge_tombstones_step().await }),
-        wake: None,
-        poll: PURGE_EVERY,
-    },
+    Work { name: "applier", step: |store| Box::pin(apply(store)), wake: |store| &store.wake().applier, poll: APPLY_EVERY },
     Work {
         name: "deliverer",
         step: |store| Box::pin(async move { store.deliver_step().await }),
-        wake: Some(|store| &store.wake().deliverer),
+        wake: |store| &store.wake().deliverer,
         poll: DELIVER_EVERY,
     },
     Work {
         name: "merger",
         step: |store| Box::pin(async move { store.merge_step().await }),
-        wake: Some(|store| &store.wake().merger),
+        wake: |store| &store.wake().merger,
         poll: DELIVER_EVERY,
     },
-    Work {
-        name: "refresher",
-        step: |store| Box::pin(refresh(store)),
-        wake: Some(|store| &store.wake().refresher),
-        poll: REFRESH_EVERY,
-    },
+    Work { name: "refresher", step: |store| Box::pin(refresh(store)), wake: |store| &store.wake().refresher, poll: REFRESH_EVERY },
 ];
 
 /// What other processes' requests left is found within this, and in sum with the delivery well within a second.
@@ -66,14 +55,17 @@ async fn refresh(store: Store) -> Result<Progress> {
 
 /// Nothing stays pending for longer than a second on an idle machine.
 const APPLY_EVERY: Duration = Duration::from_millis(500);
-/// Nobody waits for a hidden tombstone to go.
-const PURGE_EVERY: Duration = Duration::from_secs(10);
 
-/// Applies what requests left pending.
+/// Applies what requests left pending, and clears away what is left of deleted comments.
 async fn apply(store: Store) -> Result<Progress> {
-    let did = futures::try_join!(store.apply_follows_step(), store.apply_posts_step(), store.apply_comments_step())?;
+    let (follows, posts, comments, tombstones) = futures::try_join!(
+        store.apply_follows_step(),
+        store.apply_posts_step(),
+        store.apply_comments_step(),
+        store.purge_tombstones_step(),
+    )?;
     let items = |progress| if let Progress::Did(items) = progress { items } else { 0 };
-    Ok(match items(did.0) + items(did.1) + items(did.2) {
+    Ok(match [follows, posts, comments, tombstones].map(items).iter().sum() {
         0 => Progress::Idle,
         items => Progress::Did(items),
     })
@@ -112,13 +104,6 @@ impl Workers {
     }
 }
 
-async fn woken(work: Work, store: &Store) {
-    match work.wake {
-        Some(wake) => wake(store).notified().await,
-        None => std::future::pending().await,
-    }
-}
-
 async fn run(work: Work, store: Store, stop: CancellationToken) {
     let mut backoff = BACKOFF.0;
     while !stop.is_cancelled() {
@@ -134,7 +119,7 @@ async fn run(work: Work, store: Store, stop: CancellationToken) {
                     Progress::Idle => {
                         tokio::select! {
                             () = stop.cancelled() => {}
-                            () = woken(work, &store) => {}
+                            () = (work.wake)(&store).notified() => {}
                             () = tokio::time::sleep(work.poll) => {}
                         }
                     }
