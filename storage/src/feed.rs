@@ -244,6 +244,8 @@ impl Store {
         }
         let mut found = merge(found, slice.newest_first);
         if found.len() > MOST {
+            // No branch was cut, but all of them together are.
+            cut = true;
             found.truncate(MOST);
         }
         Ok((found, cut))
