@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::{
     Result, Store,
-    collections::{FOLLOWS, POSTS, TIMELINE_ENTRIES, TIMELINES, USERS},
+    collections::{FOLLOWS, POSTS, TIMELINE_ENTRIES, TIMELINES, USERS, timelines::ENTRY_LIVES},
     error::is_duplicate_key,
     graph::{FollowDoc, IdDoc},
     pending::Progress,
@@ -42,6 +42,9 @@ const ATTEMPTS: i32 = 10;
 
 /// Entries that a window keeps: forty pages. What is older is pulled.
 const WINDOW: u64 = 800;
+
+/// How long before its time an entry is no longer relied on: clocks differ, and a page is read within minutes.
+const RUN_OUT_MARGIN: Duration = Duration::from_hours(24);
 
 /// How often a reader's window is looked at for trimming.
 const TRIM_EVERY: Duration = Duration::from_secs(3600);
@@ -290,10 +293,9 @@ impl Store {
         Ok(())
     }
 
-    /// The slot down to which a reader's window is complete: that of the registration where nothing was trimmed yet, for nobody follows
-    /// anybody before.
+    /// The slot down to which a reader's window is complete.
     pub(crate) async fn complete_since(&self, reader: UserId) -> Result<Uuid> {
-        Ok(self.timeline(reader).await?.map_or(reader.0, |timeline| timeline.complete_since.into()))
+        Ok(window_start(reader, self.timeline(reader).await?, now()))
     }
 
     pub(crate) async fn timeline(&self, reader: UserId) -> Result<Option<TimelineDoc>> {
@@ -361,6 +363,13 @@ impl Store {
         let parked = posts.count_documents(doc! { "delivery.state": "pending", "delivery.runAfter": { "$exists": false } }).await?;
         Ok((waiting, parked))
     }
+}
+
+/// The slot down to which a window is complete: that of the registration where nothing was trimmed yet, for nobody follows anybody
+/// before; and never so far down that entries may have run out.
+pub(crate) fn window_start(reader: UserId, timeline: Option<TimelineDoc>, at: Timestamp) -> Uuid {
+    let trimmed = timeline.map_or(reader.0, |timeline| timeline.complete_since.into());
+    trimmed.max(ids::floor_at(at.minus(ENTRY_LIVES - RUN_OUT_MARGIN)))
 }
 
 /// The post as long as the claim on it stands.
