@@ -390,14 +390,15 @@ async fn a_post_made_while_a_follow_is_merged_reaches_its_reader_through_its_fan
 async fn a_first_post_made_while_a_follow_of_somebody_silent_is_merged_is_not_lost() {
     let world = World::new().await;
     world.follow().await;
-    // Inserted, and neither counted nor delivered: the author still looks silent.
+    // Delivered to those who followed before, and not counted yet: the author still looks silent.
     let id = world.post().await;
     let uncount = doc! { "$unset": { "seq": "" }, "$set": { "pending": true } };
     world.store().coll::<Document>(POSTS).update_one(doc! { "_id": b(id) }, uncount).await.unwrap();
     let silent = doc! { "$set": { "postSeq": 0_i64, "counters.posts": 0_i64 } };
     world.store().coll::<Document>(USERS).update_one(doc! { "_id": b(world.alice) }, silent).await.unwrap();
-    let delivered = doc! { "$set": { "delivery.state": "delivered" }, "$unset": { "delivery.pull": "" } };
-    world.store().coll::<Document>(POSTS).update_one(doc! { "_id": b(id) }, delivered).await.unwrap();
+    let post = world.claim().await;
+    world.enter(&[b(world.alice)], &post).await;
+    world.end(&post).await;
     world.assert_feed("unmerged").await;
     world.merge().await;
     world.assert_feed("merged").await;
@@ -561,7 +562,9 @@ async fn what_is_older_than_an_entry_may_be_is_pulled() {
 #[tokio::test]
 async fn a_post_of_an_earlier_id_is_pulled_by_a_process_that_has_seen_later_ones() {
     let db = TestDatabase::with(Settings { feed_model: FeedModel::Pull, ..Settings::default() }).await;
-    let world = World::of(db).await;
+    let mut world = World::of(db).await;
+    // Registered before all of it, so that it is in her window.
+    world.rita = user_made(world.store(), UserId(id_of(DAY))).await;
     let carol = user(world.store()).await;
     world.follow().await;
     let other = world.db.second_store().await;
@@ -579,7 +582,9 @@ async fn a_post_of_an_earlier_id_is_pulled_by_a_process_that_has_seen_later_ones
 async fn a_slice_that_is_cut_over_many_authors_loses_no_post() {
     /// More than one query may name, and more posts than one source gives.
     const AUTHORS: usize = 101;
-    let world = World::of(TestDatabase::with(Settings { feed_model: FeedModel::Pull, ..Settings::default() }).await).await;
+    let mut world = World::of(TestDatabase::with(Settings { feed_model: FeedModel::Pull, ..Settings::default() }).await).await;
+    // Registered long ago, so that all posts are in one slice of her feed.
+    world.rita = user_made(world.store(), UserId(id_of(DAY * 10))).await;
     let mut authors = Vec::new();
     for _ in 0..AUTHORS {
         authors.push(user(world.store()).await);

@@ -22,7 +22,9 @@ use rookery_domain::{
     user::{Relation, UserSummary},
 };
 
-pub(crate) use self::docs::{AuthorDoc, DeliveryState, PostDoc, PostState, RecentCommentDoc, VisibilityDoc};
+pub(crate) use self::docs::{
+    AuthorDoc, DeliveryDoc, DeliveryState, PostCountersDoc, PostDoc, PostState, RecentCommentDoc, VisibilityDoc,
+};
 use self::docs::{PendingDoc, PostSeqDoc, WriterDoc};
 use crate::{
     Result, Store,

@@ -1,0 +1,252 @@
+//! Posts and comments: totals, numbers, the newest comments that a post keeps, and the tree.
+
+use std::collections::VecDeque;
+
+use bson::{Document, doc};
+use futures::TryStreamExt as _;
+use rookery_domain::comments::RECENT_KEPT;
+use serde::Deserialize;
+
+use super::{Drift, DriftKind, Numbers, next_up_to, stream};
+use crate::{
+    Result, Store,
+    collections::{COMMENTS, POSTS},
+    comments::{CommentCountersDoc, CommentDoc, CommentStateDoc},
+    posts::{PostCountersDoc, PostState, RecentCommentDoc},
+};
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PostPart {
+    #[serde(rename = "_id")]
+    id: bson::Uuid,
+    state: PostState,
+    counters: PostCountersDoc,
+    comment_seq: i64,
+    recent_comments: Vec<RecentCommentDoc>,
+}
+
+impl PostPart {
+    fn fields() -> Document {
+        doc! { "state": 1, "counters": 1, "commentSeq": 1, "recentComments": 1 }
+    }
+}
+
+/// What stands under one post, its comments taken from the newest on.
+#[derive(Default)]
+struct Under {
+    live: i64,
+    tombstones: i64,
+    newest: VecDeque<CommentDoc>,
+    /// Some are deleted, which is not applied yet: the subset has lost them already, and nothing has taken their place.
+    being_deleted: bool,
+    orphans: usize,
+}
+
+impl Under {
+    fn take(&mut self, comment: CommentDoc) {
+        self.being_deleted |= comment.state == CommentStateDoc::Removed;
+        self.orphans += usize::from(comment.pending.is_none());
+        if comment.seq.is_none() {
+            return;
+        }
+        match comment.state {
+            CommentStateDoc::Tombstone => self.tombstones += 1,
+            // Counted until its deletion is applied.
+            CommentStateDoc::Live | CommentStateDoc::Removed => self.live += 1,
+        }
+        if comment.state == CommentStateDoc::Live && self.newest.len() < RECENT_KEPT {
+            self.newest.push_back(comment);
+        }
+    }
+
+    /// What of the post is not so.
+    fn differs(&self, post: &PostPart) -> Vec<(DriftKind, String)> {
+        let mut wrong = Vec::new();
+        let counters = post.counters;
+        for (kind, counter, found) in [
+            (DriftKind::CommentCount, counters.comments, self.live),
+            (DriftKind::TombstoneCount, counters.tombstones, self.tombstones),
+        ] {
+            if counter != found {
+                wrong.push((kind, format!("counter {counter}, with a seq {found}")));
+            }
+        }
+        let kept = &post.recent_comments;
+        if !self.being_deleted && (kept.len() != self.newest.len() || !kept.iter().zip(&self.newest).all(alike)) {
+            let seqs: Vec<_> = kept.iter().map(|comment| comment.seq).collect();
+            let newest: Vec<_> = self.newest.iter().filter_map(|comment| comment.seq).collect();
+            wrong.push((DriftKind::RecentComments, format!("keeps {seqs:?}, newest {newest:?}, or their content differs")));
+        }
+        wrong
+    }
+}
+
+/// Whether a copy of a comment is like it. The names in it are brought up to date by the rename of their account.
+fn alike((kept, comment): (&RecentCommentDoc, &CommentDoc)) -> bool {
+    (kept.id, Some(kept.seq), kept.parent_id, kept.depth) == (comment.id, comment.seq, comment.parent_id, comment.depth)
+        && (Some(kept.author.user_id), Some(&kept.text))
+            == (comment.author.as_ref().map(|author| author.user_id), comment.text.as_ref())
+        && (kept.created_at, kept.edited_at) == (comment.created_at, comment.edited_at)
+        && (kept.likes, kept.replies) == (comment.counters.likes, comment.counters.replies)
+}
+
+/// Posts and what stands under them, side by side in one pass. What stands under a deleted post is being removed.
+pub(super) async fn check_posts(store: &Store) -> Result<Vec<Drift>> {
+    let mut suspects = Vec::new();
+    let mut posts = stream::<PostPart>(store, POSTS, doc! {}, doc! { "_id": 1 }, PostPart::fields()).await?;
+    let mut comments = stream::<CommentDoc>(store, COMMENTS, doc! {}, doc! { "postId": 1, "seq": -1 }, doc! {}).await?;
+    while let Some(post) = posts.try_next().await? {
+        let (mut under, mut last, mut seqs_fit) = (Under::default(), post.comment_seq + 1, true);
+        while let Some(comment) = next_up_to(&mut comments, |comment| comment.post_id, post.id).await? {
+            if comment.post_id != post.id {
+                suspects.push(comment.post_id);
+                continue;
+            }
+            if let Some(seq) = comment.seq {
+                seqs_fit &= seq < last;
+                last = seq;
+            }
+            under.take(comment);
+        }
+        if post.state == PostState::Live && (!seqs_fit || !under.differs(&post).is_empty()) {
+            suspects.push(post.id);
+        }
+    }
+    while let Some(comment) = comments.try_next().await? {
+        suspects.push(comment.post_id);
+    }
+    suspects.dedup();
+    let mut drift = Vec::new();
+    for post in suspects {
+        drift.extend(recheck_post(store, post).await?);
+    }
+    Ok(drift)
+}
+
+/// Looks at one post and what stands under it in a snapshot.
+async fn recheck_post(store: &Store, id: bson::Uuid) -> Result<Vec<Drift>> {
+    let mut session = store.begin().await?;
+    let posts = store.coll::<PostPart>(POSTS);
+    let post = posts.find_one(doc! { "_id": id }).projection(PostPart::fields()).session(&mut session).await?;
+    let comments = store.coll::<CommentDoc>(COMMENTS);
+    let mut found = comments.find(doc! { "postId": id }).sort(doc! { "seq": -1 }).session(&mut session).await?;
+    let (mut under, mut numbers) = (Under::default(), Numbers::default());
+    let last = post.as_ref().map_or(i64::MAX, |post| post.comment_seq);
+    let mut stream = found.stream(&mut session);
+    while let Some(comment) = stream.try_next().await? {
+        if let Some(seq) = comment.seq {
+            numbers.take(seq, last);
+        }
+        under.take(comment);
+    }
+    let wrong = match post {
+        // The applier deletes what is pending under a post that is gone.
+        None if under.orphans > 0 => {
+            vec![(DriftKind::OrphanComment, format!("{} comments under a post that does not exist", under.orphans))]
+        }
+        Some(post) if post.state == PostState::Live => {
+            let mut wrong = under.differs(&post);
+            wrong.extend(numbers.wrong.map(|seq| (DriftKind::CommentSeq, format!("seq {seq} twice or beyond {last}"))));
+            wrong
+        }
+        _ => Vec::new(),
+    };
+    Ok(wrong.into_iter().map(|(kind, detail)| Drift { kind, subject: id.into(), detail }).collect())
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CommentPart {
+    #[serde(rename = "_id")]
+    id: bson::Uuid,
+    post_id: bson::Uuid,
+    counters: CommentCountersDoc,
+}
+
+#[derive(Debug, Deserialize)]
+struct ReplyPart {
+    parent: bson::Uuid,
+    post: bson::Uuid,
+    state: CommentStateDoc,
+    seq: Option<i64>,
+    pending: Option<bool>,
+}
+
+impl ReplyPart {
+    fn fields() -> Document {
+        doc! { "_id": 0, "parent": "$parentId", "post": "$postId", "state": 1, "seq": 1, "pending": 1 }
+    }
+
+    /// Adds itself to its parent's totals.
+    fn add_to(&self, totals: &mut (i64, i64)) {
+        if self.seq.is_some() {
+            totals.0 += i64::from(self.state != CommentStateDoc::Tombstone);
+            totals.1 += 1;
+        }
+    }
+}
+
+/// Comments and their replies, side by side in one pass.
+pub(super) async fn check_replies(store: &Store) -> Result<Vec<Drift>> {
+    let mut suspects = Vec::new();
+    let fields = doc! { "postId": 1, "counters": 1 };
+    let mut comments = stream::<CommentPart>(store, COMMENTS, doc! {}, doc! { "_id": 1 }, fields).await?;
+    // Those of the first level have no parent.
+    let replies = doc! { "parentId": { "$gte": bson::Uuid::from_bytes([0; 16]) } };
+    let by_parent = doc! { "parentId": 1, "seq": -1 };
+    let mut replies = stream::<ReplyPart>(store, COMMENTS, replies, by_parent, ReplyPart::fields()).await?;
+    while let Some(comment) = comments.try_next().await? {
+        let mut totals = (0, 0);
+        while let Some(reply) = next_up_to(&mut replies, |reply| reply.parent, comment.id).await? {
+            if reply.parent == comment.id {
+                reply.add_to(&mut totals);
+            } else {
+                suspects.push(reply.parent);
+            }
+        }
+        if totals != (comment.counters.replies, comment.counters.children) {
+            suspects.push(comment.id);
+        }
+    }
+    while let Some(reply) = replies.try_next().await? {
+        suspects.push(reply.parent);
+    }
+    suspects.dedup();
+    let mut drift = Vec::new();
+    for comment in suspects {
+        drift.extend(recheck_replies(store, comment).await?);
+    }
+    Ok(drift)
+}
+
+/// Looks at one comment and its replies in a snapshot.
+async fn recheck_replies(store: &Store, id: bson::Uuid) -> Result<Option<Drift>> {
+    let mut session = store.begin().await?;
+    let comment = store.coll::<CommentPart>(COMMENTS).find_one(doc! { "_id": id }).session(&mut session).await?;
+    let replies = store.coll::<ReplyPart>(COMMENTS);
+    let mut found = replies.find(doc! { "parentId": id }).projection(ReplyPart::fields()).session(&mut session).await?;
+    let (mut totals, mut orphans) = ((0, 0), 0);
+    let mut post = comment.as_ref().map(|comment| comment.post_id);
+    let mut stream = found.stream(&mut session);
+    while let Some(reply) = stream.try_next().await? {
+        reply.add_to(&mut totals);
+        orphans += usize::from(reply.pending.is_none());
+        post.get_or_insert(reply.post);
+    }
+    drop(stream);
+    // Under a deleted post they go in any order.
+    let live = doc! { "_id": post, "state": "live" };
+    if post.is_none() || store.coll::<Document>(POSTS).find_one(live).session(&mut session).await?.is_none() {
+        return Ok(None);
+    }
+    let wrong = match comment {
+        Some(comment) => {
+            let counters = (comment.counters.replies, comment.counters.children);
+            (counters != totals)
+                .then(|| (DriftKind::ReplyCount, format!("replies and children {counters:?}, with a seq {totals:?}")))
+        }
+        None => (orphans > 0).then(|| (DriftKind::OrphanComment, format!("{orphans} replies to a comment that does not exist"))),
+    };
+    Ok(wrong.map(|(kind, detail)| Drift { kind, subject: id.into(), detail }))
+}
