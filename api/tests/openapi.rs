@@ -20,9 +20,13 @@ const PUBLIC: &[&str] = &[
     "log_in",
     "refresh_session",
     "get_user",
-    "get_post",
+    "list_followers",
+    "list_following",
     "list_posts",
+    "get_post",
     "list_user_posts",
+    "list_comments",
+    "get_comment",
 ];
 
 fn id(operation: &Value) -> &str {
