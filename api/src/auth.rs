@@ -223,21 +223,19 @@ async fn prove(
         return Err(Problem::new(Code::TooManyAttempts).retry_after(wait));
     }
     let hash = account.as_ref().and_then(|account| account.credentials.as_ref()).map(|credentials| credentials.hash.as_str());
-    match (turn.compare(password, hash).await?, account) {
-        (Compared::Same { stronger }, Some(Account { user, email, credentials: Some(credentials) })) => {
-            if standing == Standing::Failed {
-                store.forget_failed_attempts(attempts).await?;
-            }
-            if let Some(stronger) = stronger {
-                store.rehash_password(user.id, &credentials, &stronger).await?;
-            }
-            Ok(Some(Proven { user, email, credentials, turn }))
-        }
-        _ => {
-            store.count_failed_attempt(attempts, now()).await?;
-            Ok(None)
-        }
+    let (Compared::Same { stronger }, Some(Account { user, email, credentials: Some(credentials) })) =
+        (turn.compare(password, hash).await?, account)
+    else {
+        store.count_failed_attempt(attempts, now()).await?;
+        return Ok(None);
+    };
+    if standing == Standing::Failed {
+        store.forget_failed_attempts(attempts).await?;
     }
+    if let Some(stronger) = stronger {
+        store.rehash_password(user.id, &credentials, &stronger).await?;
+    }
+    Ok(Some(Proven { user, email, credentials, turn }))
 }
 
 /// What the client calls itself, as it is kept.

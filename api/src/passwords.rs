@@ -98,7 +98,7 @@ impl Turn {
     /// # Errors
     /// Faults alone.
     pub async fn hash(&self, password: &SecretString) -> Result<String, Problem> {
-        self.off_thread(password, |hasher, password| hasher.hash(password)).await?.map_err(Problem::internal)
+        self.off_thread(password, Hasher::hash).await?.map_err(Problem::internal)
     }
 
     /// Compares a password with a hash in PHC form, in constant time. Without a hash it takes as long.

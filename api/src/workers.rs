@@ -17,7 +17,7 @@ pub struct Work {
     pub name: &'static str,
     /// Does a bounded batch and returns what it did.
     pub step: fn(Store) -> BoxFuture<'static, Result<Progress>>,
-    /// What is notified when there may be something to do.
+    /// What is notified when there may be something to do. A notice wakes one loop: no two share one.
     pub wake: fn(&Store) -> &Notify,
     /// How long an idle loop sleeps at most: a wake-up is a hint, and this is how late work is found whose hint was lost.
     pub poll: Duration,

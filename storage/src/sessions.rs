@@ -19,11 +19,11 @@ use rookery_domain::{
     page::TimeCursor,
 };
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use crate::{
     Result, Store, collections,
     store::{b, date, now, timestamp},
+    time_page::{self, Extent},
 };
 
 /// How old this process's knowledge of ended sessions may be: the bound within which a session ended in one process is ended in all.
@@ -146,51 +146,18 @@ impl Store {
     }
 
     /// The live sessions of an account, newest first.
-    pub async fn sessions(&self, user: UserId, limit: Limit, cursor: Option<&TimeCursor>) -> Result<Page<Session, TimeCursor>> {
-        let (items, more_found) = if let Some(TimeCursor::After { floor, shown, .. }) = cursor {
-            let newer = self.live_sessions(user, doc! { "$gte": b(*floor) }, 1, limit.get() + shown.len()).await?;
-            let not_shown = newer.into_iter().filter(|session| !shown.contains(&TimeCursor::mark(session.id.0)));
-            let mut items: Vec<_> = not_shown.take(limit.get()).collect();
-            items.reverse();
-            (items, None)
-        } else {
-            let from = if let Some(TimeCursor::Before(id)) = cursor { *id } else { Uuid::max() };
-            let mut items = self.live_sessions(user, doc! { "$lt": b(from) }, -1, limit.get() + 1).await?;
-            let more = items.len() > limit.get();
-            items.truncate(limit.get());
-            (items, Some(more))
-        };
-        let ids: Vec<Uuid> = items.iter().map(|session| session.id.0).collect();
-        // Where the list goes on to older items: below the last item, or below the place that the cursor of an empty page names.
-        let below = match (ids.last(), cursor) {
-            (Some(last), _) => Some(*last),
-            (None, Some(TimeCursor::After { anchor, .. })) => Some(Uuid::from_u128(anchor.as_u128().saturating_add(1))),
-            (None, _) => None,
-        };
-        let has_older = match (more_found, below) {
-            (Some(more), _) => more,
-            (None, Some(below)) => !self.live_sessions(user, doc! { "$lt": b(below) }, -1, 1).await?.is_empty(),
-            (None, None) => false,
-        };
-        let next = below.filter(|_| has_older).map(TimeCursor::Before);
-        let prev = TimeCursor::after(&ids, cursor).or_else(|| match cursor? {
-            TimeCursor::Before(id) => Some(TimeCursor::After { anchor: *id, floor: *id, shown: Vec::new() }),
-            after @ TimeCursor::After { .. } => Some(after.clone()),
-        });
-        Ok(Page { items, next, prev })
-    }
-
-    async fn live_sessions(&self, user: UserId, ids: Document, order: i32, most: usize) -> Result<Vec<Session>> {
-        let mut filter = live(now());
+    pub async fn sessions(&self, user: UserId, limit: Limit, cursor: Option<TimeCursor>) -> Result<Page<Session, TimeCursor>> {
+        let now = now();
+        let mut filter = live(now);
         filter.insert("userId", b(user));
-        filter.insert("_id", ids);
-        let sessions = self
-            .coll::<SessionDoc>(collections::SESSIONS)
-            .find(filter)
-            .sort(doc! { "_id": order })
-            .limit(i64::try_from(most).unwrap_or(i64::MAX))
-            .await?;
-        Ok(sessions.map_ok(Session::from).try_collect().await?)
+        // So few that one slice holds them all.
+        let extent = Extent { first: now.minus(SESSION_LIVES), total: 0, now };
+        time_page::newest_first(cursor, limit, extent, async |slice| {
+            let sessions = self.coll::<SessionDoc>(collections::SESSIONS);
+            let found = sessions.find(slice.of(&filter)).sort(slice.sort()).limit(slice.most).await?;
+            Ok(found.map_ok(|session| (session.id.into(), session.into())).try_collect().await?)
+        })
+        .await
     }
 
     /// Spends a refresh token that this service gave out, and makes `next` the current one: one conditional write, so that of two
@@ -368,6 +335,8 @@ impl Revoked {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
 
     fn ended(id: u128, at: Timestamp) -> RevokedDoc {

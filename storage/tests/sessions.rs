@@ -142,10 +142,11 @@ async fn a_refresh_keeps_a_session_alive_for_another_thirty_days() {
     let database = TestDatabase::new().await;
     let store = database.store();
     let user = account(store, "alice").await;
-    let session = open_at(store, user, now().minus(SESSION_LIVES - Duration::from_mins(5))).await;
+    let session = open_at(store, user, now().minus(SESSION_LIVES).plus(Duration::from_mins(5))).await;
     assert_eq!(renew(store, session, FIRST).await, Renewed::Now(user));
-    let next =
-        store.renew_session(session, after(FIRST), after(after(FIRST)), now().plus(SESSION_LIVES - Duration::from_mins(5))).await;
+    let next = store
+        .renew_session(session, after(FIRST), after(after(FIRST)), now().plus(SESSION_LIVES).minus(Duration::from_mins(5)))
+        .await;
     assert_eq!(next.unwrap(), Renewed::Now(user));
 }
 
@@ -194,6 +195,27 @@ async fn one_poll_brings_what_others_ended_and_a_first_poll_what_was_ended_befor
     raw(&database, "sessions").await.drop().await.unwrap();
     assert!(there.is_revoked(first).await.unwrap());
     assert!(there.is_revoked(second).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_poll_reads_nothing_but_what_was_ended_of_late() {
+    let database = TestDatabase::new().await;
+    let store = database.store();
+    let user = account(store, "alice").await;
+    for _ in 0..5 {
+        open(store, user).await;
+    }
+    let ended = open(store, user).await;
+    store.revoke_session(user, ended).await.unwrap();
+    let since = bson::DateTime::from_millis(now().as_millis() - 5_000);
+    let find = doc! { "find": "sessions", "filter": { "revokedAt": { "$gte": since } }, "projection": { "revokedAt": 1 } };
+    let explain = doc! { "explain": find, "verbosity": "executionStats" };
+    let client = Client::with_uri_str(database.uri()).await.unwrap();
+    let explained = client.database(database.name()).run_command(explain).await.unwrap();
+    let text = explained.to_string();
+    assert!(text.contains("IXSCAN") && text.contains("revokedAt_1"), "{text}");
+    let examined = explained.get_document("executionStats").unwrap().get("totalDocsExamined").unwrap();
+    assert_eq!(examined.to_string(), "1");
 }
 
 #[tokio::test]
@@ -321,20 +343,20 @@ async fn sessions_are_walked_newest_first_and_back() {
     }
     let two = Limit::new(2).unwrap();
     let first = store.sessions(user, two, None).await.unwrap();
-    let second = store.sessions(user, two, first.next.as_ref()).await.unwrap();
-    let third = store.sessions(user, two, second.next.as_ref()).await.unwrap();
+    let second = store.sessions(user, two, first.next.clone()).await.unwrap();
+    let third = store.sessions(user, two, second.next.clone()).await.unwrap();
     assert_eq!([ids(&first.items), ids(&second.items), ids(&third.items)].concat(), all);
     assert_eq!(third.next, None, "the count is a multiple of the limit");
 
-    let back = store.sessions(user, two, third.prev.as_ref()).await.unwrap();
+    let back = store.sessions(user, two, third.prev.clone()).await.unwrap();
     assert_eq!(ids(&back.items), all[2..4], "the adjacent ones, not the newest");
     assert!(back.next.is_some());
-    let poll = store.sessions(user, two, first.prev.as_ref()).await.unwrap();
+    let poll = store.sessions(user, two, first.prev.clone()).await.unwrap();
     assert!(poll.items.is_empty());
     let new = open(store, user).await;
-    let found = store.sessions(user, two, poll.prev.as_ref()).await.unwrap();
+    let found = store.sessions(user, two, poll.prev.clone()).await.unwrap();
     assert_eq!(ids(&found.items), [new]);
-    assert_eq!(ids(&store.sessions(user, two, poll.next.as_ref()).await.unwrap().items), all[..2]);
+    assert_eq!(ids(&store.sessions(user, two, poll.next.clone()).await.unwrap().items), all[..2]);
     let session = &found.items[0];
     assert_eq!((session.user_agent.as_str(), session.created_at), ("Fox 1.0", session.last_used_at));
 }

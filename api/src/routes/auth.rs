@@ -28,36 +28,39 @@ use crate::{
 /// A new account.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({
+    "handle": "ada", "email": "ada@example.org", "password": "correct horse 9 staple", "displayName": "Ada"
+}))]
 pub struct RegisterRequest {
     /// 1 to 30 of `a-z`, `0-9` and `_`, in any case; kept in lower case.
-    #[schema(example = "ada", pattern = "^[A-Za-z0-9_]{1,30}$")]
+    #[schema(pattern = "^[A-Za-z0-9_]{1,30}$")]
     handle: String,
     /// Told to nobody.
-    #[schema(example = "ada@example.org", max_length = 254)]
+    #[schema(max_length = 254)]
     email: String,
     /// 10 to 256 characters, and not among the first that anybody would try.
-    #[schema(value_type = String, format = Password, example = "correct horse 9 staple")]
+    #[schema(value_type = String, format = Password)]
     password: SecretString,
     /// 1 to 50 characters; the handle as written if there is none.
-    #[schema(example = "Ada")]
     display_name: Option<String>,
 }
 
 /// A login.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({ "identifier": "ada", "password": "correct horse 9 staple" }))]
 pub struct LoginRequest {
     /// Handle or e-mail address, in any case.
-    #[schema(example = "ada")]
     identifier: String,
     /// The password.
-    #[schema(value_type = String, format = Password, example = "correct horse 9 staple")]
+    #[schema(value_type = String, format = Password)]
     password: SecretString,
 }
 
 /// A refresh token to be spent.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({ "refreshToken": "AZrX…" }))]
 pub struct RefreshRequest {
     /// The newest refresh token of the session.
     #[schema(value_type = String, format = Password)]
@@ -67,12 +70,13 @@ pub struct RefreshRequest {
 /// A new password.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({ "currentPassword": "correct horse 9 staple", "newPassword": "another horse 8 staple" }))]
 pub struct PasswordRequest {
     /// The password so far.
-    #[schema(value_type = String, format = Password, example = "correct horse 9 staple")]
+    #[schema(value_type = String, format = Password)]
     current_password: SecretString,
     /// 10 to 256 characters, and not among the first that anybody would try.
-    #[schema(value_type = String, format = Password, example = "another horse 8 staple")]
+    #[schema(value_type = String, format = Password)]
     new_password: SecretString,
 }
 
@@ -156,7 +160,7 @@ impl SessionResponse {
     (status = 422, description = "`validation_failed`: `errors` names the fields, for a password by `too_short`, `too_long` or `too_common`"),
 ))]
 #[post("/auth/register")]
-pub async fn register_user(
+pub(crate) async fn register_user(
     request: HttpRequest,
     store: Data<Store>,
     auth: Data<Auth>,
@@ -165,6 +169,7 @@ pub async fn register_user(
     let handle = Handle::parse(&body.handle);
     let email = Email::parse(&body.email);
     let display_name = text::display_name(body.display_name.as_deref().unwrap_or(&body.handle));
+    let own_display_name = body.display_name.is_some();
     let known = [Some(body.handle), Some(body.email), body.display_name];
     let hash = auth.hash_new(&body.password, known.into_iter().flatten().collect()).await?;
     let (handle, email, display_name, password_hash) = match (handle, email, display_name, hash) {
@@ -177,8 +182,8 @@ pub async fn register_user(
             if let Err(fault) = email {
                 problem = problem.field("email", "invalid_email", fault.to_string());
             }
-            // A display name that was taken from the handle is not the client's fault twice.
-            if let (Err(fault), Ok(_)) = (display_name, handle) {
+            // One that was taken from the handle would name the same fault twice.
+            if let (Err(fault), true) = (display_name, own_display_name) {
                 problem = problem.field("displayName", fault.code(), fault.to_string());
             }
             if let Err(fault) = hash {
@@ -213,7 +218,7 @@ fn refuse_password(problem: Problem, field: &str, fault: PasswordFault) -> Probl
     (status = 429, description = "`too_many_attempts`, or too many requests: wait as long as `Retry-After` says"),
 ))]
 #[post("/auth/login")]
-pub async fn log_in(
+pub(crate) async fn log_in(
     request: HttpRequest,
     store: Data<Store>,
     auth: Data<Auth>,
@@ -233,7 +238,11 @@ pub async fn log_in(
     (status = 401, description = "`invalid_refresh_token`: log in again"),
 ))]
 #[post("/auth/refresh")]
-pub async fn refresh_session(store: Data<Store>, auth: Data<Auth>, Json(body): Json<RefreshRequest>) -> Result<HttpResponse> {
+pub(crate) async fn refresh_session(
+    store: Data<Store>,
+    auth: Data<Auth>,
+    Json(body): Json<RefreshRequest>,
+) -> Result<HttpResponse> {
     let pair = auth.refresh_session(&store, body.refresh_token.expose_secret()).await?;
     Ok(HttpResponse::Ok().json(TokensResponse::from(pair)))
 }
@@ -243,7 +252,7 @@ pub async fn refresh_session(store: Data<Store>, auth: Data<Auth>, Json(body): J
 /// Ends the session of this request: its access and refresh tokens stop working at once.
 #[utoipa::path(tag = "auth", responses((status = 204, description = "The session has ended")))]
 #[post("/auth/logout")]
-pub async fn log_out(viewer: Viewer, store: Data<Store>) -> Result<HttpResponse> {
+pub(crate) async fn log_out(viewer: Viewer, store: Data<Store>) -> Result<HttpResponse> {
     // One that somebody else has ended in this very moment has ended as well.
     store.revoke_session(viewer.user_id, viewer.session_id).await?;
     Ok(HttpResponse::NoContent().finish())
@@ -254,8 +263,8 @@ pub async fn log_out(viewer: Viewer, store: Data<Store>) -> Result<HttpResponse>
 /// Those that are live, newest first.
 #[utoipa::path(tag = "auth", params(ListParams), responses((status = 200, description = "A page of sessions", body = SessionPage)))]
 #[get("/auth/sessions")]
-pub async fn list_sessions(viewer: Viewer, list: ListQuery<TimeCursor>, store: Data<Store>) -> Result<HttpResponse> {
-    let page = store.sessions(viewer.user_id, list.limit, list.cursor.as_ref()).await?;
+pub(crate) async fn list_sessions(viewer: Viewer, mut list: ListQuery<TimeCursor>, store: Data<Store>) -> Result<HttpResponse> {
+    let page = store.sessions(viewer.user_id, list.limit, list.cursor.take()).await?;
     Ok(list.answer(page.map(|session| SessionResponse::new(session, viewer)), SessionPage::new))
 }
 
@@ -267,7 +276,7 @@ pub async fn list_sessions(viewer: Viewer, list: ListQuery<TimeCursor>, store: D
     (status = 404, description = "The caller has no such live session"),
 ))]
 #[delete("/auth/sessions/{id}")]
-pub async fn revoke_session(viewer: Viewer, id: PathId<SessionId>, store: Data<Store>) -> Result<HttpResponse> {
+pub(crate) async fn revoke_session(viewer: Viewer, id: PathId<SessionId>, store: Data<Store>) -> Result<HttpResponse> {
     if store.revoke_session(viewer.user_id, id.0).await? {
         Ok(HttpResponse::NoContent().finish())
     } else {
@@ -285,7 +294,7 @@ pub async fn revoke_session(viewer: Viewer, id: PathId<SessionId>, store: Data<S
     (status = 429, description = "`too_many_attempts`, or too many requests: wait as long as `Retry-After` says"),
 ))]
 #[put("/auth/password")]
-pub async fn change_password(
+pub(crate) async fn change_password(
     viewer: Viewer,
     store: Data<Store>,
     auth: Data<Auth>,

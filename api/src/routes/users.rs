@@ -137,21 +137,25 @@ impl From<UserSummary> for UserSummaryResponse {
 }
 
 /// Get one's own account
+///
+/// As others see it: what only its owner may know, such as the e-mail address, is nowhere in the API.
 #[utoipa::path(tag = "users", responses((status = 200, description = "The account", body = UserResponse)))]
 #[get("/me")]
-pub async fn get_me(viewer: Viewer, store: Data<Store>) -> Result<HttpResponse> {
+pub(crate) async fn get_me(viewer: Viewer, store: Data<Store>) -> Result<HttpResponse> {
     // An account that was deleted in this very moment takes its tokens with it.
     let user = store.user(&UserRef::Id(viewer.user_id)).await?.ok_or(Problem::new(Code::InvalidToken))?;
     Ok(HttpResponse::Ok().json(UserResponse::own(user)))
 }
 
 /// Get an account
+///
+/// By its id, or by `@` and its handle in any case.
 #[utoipa::path(tag = "users", security((), ("bearer" = [])), params(UserParam), responses(
     (status = 200, description = "The account", body = UserResponse),
     (status = 404, description = "There is no such account, or it blocks the caller"),
 ))]
 #[get("/users/{user}")]
-pub async fn get_user(MaybeViewer(viewer): MaybeViewer, user: PathUser, store: Data<Store>) -> Result<HttpResponse> {
+pub(crate) async fn get_user(MaybeViewer(viewer): MaybeViewer, user: PathUser, store: Data<Store>) -> Result<HttpResponse> {
     let user = store.user(&user.0).await?.ok_or(Problem::not_found())?;
     let Some(viewer) = viewer else {
         return Ok(HttpResponse::Ok().json(UserResponse::new(user, None)));
