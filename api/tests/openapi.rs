@@ -20,11 +20,11 @@ const PUBLIC: &[&str] = &[
     "log_in",
     "refresh_session",
     "get_user",
+    "list_followers",
+    "list_following",
     "list_posts",
     "get_post",
     "list_user_posts",
-    "list_followers",
-    "list_following",
     "list_comments",
     "get_comment",
 ];
