@@ -143,7 +143,7 @@ pub(crate) async fn create_post(
 
 /// Get a post
 ///
-/// With its newest comments.
+/// With its totals and its newest comments; with a token also what the viewer has done with it.
 #[utoipa::path(tag = "posts", security((), ("bearer" = [])), params(IdParam), responses(
     (status = 200, description = "The post", body = PostResponse),
     (status = 404, description = "There is no such post, or none that the caller may see"),
