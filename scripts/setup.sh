@@ -84,8 +84,8 @@ tool() {
         if [ -d "$target/bin" ]; then
             exit 0
         fi
-        # What an earlier try has built is kept and used.
-        rm -rf "$target" "$target.partial"
+        # Nothing of an earlier try is used: one that failed for want of a compiler would leave what makes every later one fail.
+        rm -rf "$target" "$target.partial" "$target.build"
         CARGO_TARGET_DIR="$target.build" step "building $crate $version (once for all clones; some minutes)" "$name.log" \
             cargo install "$crate" --version "$version" --locked --root "$target.partial" "$@" 9>&-
         mv -T "$target.partial" "$target"
@@ -116,6 +116,8 @@ have setpriv && have flock || missing+=(util-linux)
 if $needs_database; then
     have cmake || missing+=(cmake)
     have make || missing+=(make)
+    # Its build asks for a C++ compiler and then does not use it.
+    have c++ || missing+=(g++)
 fi
 if [ "${1:-}" = test ]; then
     have chromium || missing+=(chromium)

@@ -41,17 +41,17 @@ crate_graph() {
 # Licences, duplicates and sources need nothing but the lock file. The advisories need the RustSec database, which lies on GitHub:
 # where that cannot be reached this says so, here and in the summary; ROOKERY_REQUIRE_ADVISORIES=1 makes it a failure.
 deny() {
-    local version deny
+    local version deny problem
     version=$(sed -n 's/^DENY_VERSION=//p' scripts/setup.sh)
     deny="${XDG_CACHE_HOME:-$HOME/.cache}/rookery/cargo-deny-$version/bin/cargo-deny"
     "$deny" --locked check --hide-inclusion-graph licenses bans sources || return
-    if timeout 120 "$deny" --locked fetch db >/dev/null 2>&1; then
-        "$deny" --locked check --disable-fetch advisories || return
+    if problem=$(timeout 120 "$deny" --locked fetch db 2>&1); then
+        "$deny" --locked check advisories || return
     elif [ "${ROOKERY_REQUIRE_ADVISORIES:-0}" = 1 ]; then
-        printf 'the database of advisories cannot be reached\n'
+        printf '%s\n' "$problem"
         return 1
     else
-        advisories='NOT CHECKED: advisories (their database on github.com cannot be reached from here)'
+        advisories="NOT CHECKED: advisories, for their database cannot be fetched (${problem##*$'\n'})"
         printf '%s\n' "$advisories"
     fi
 }

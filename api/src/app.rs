@@ -19,7 +19,7 @@ use utoipa_actix_web::AppExt as _;
 use crate::{
     auth::Auth,
     config::{Config, CorsOrigins},
-    limits::{self, Limits},
+    limits::Limits,
     middleware::{observe, protect},
     openapi::{self, Methods, Published},
     routes, telemetry,
@@ -32,6 +32,9 @@ const FINISH_WITHIN: Duration = Duration::from_secs(8);
 /// How long a connection is kept for the next request: longer than the usual minute of a proxy, so that it is the proxy who closes
 /// and no request meets a closed connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
+
+/// Seldom enough to cost nothing; of the metrics, a sample of 8 bytes is kept for every request in between.
+const TIDY_EVERY: Duration = Duration::from_secs(10);
 
 /// What tells whether the process takes requests.
 #[derive(Debug)]
@@ -64,7 +67,7 @@ impl Application {
         let methods = Data::new(Methods::of(&document));
         let document = Data::new(Published(document.to_json()?.into()));
         let lifecycle = Arc::new(Lifecycle { workers: Workers::start(works, &store, &stop), stop: stop.clone() });
-        tokio::spawn(evict(limits.clone().into_inner(), stop.clone()));
+        tokio::spawn(tidy(limits.clone().into_inner(), stop.clone()));
 
         let origins = config.cors_origins.clone();
         let (shared_store, shared_lifecycle) = (store.clone(), lifecycle.clone());
@@ -147,10 +150,12 @@ pub fn stop_on_signals(stop: CancellationToken) -> io::Result<()> {
     Ok(())
 }
 
-async fn evict(limits: Arc<Limits>, stop: CancellationToken) {
-    let mut tick = tokio::time::interval(limits::EVICT_EVERY);
+/// Keeps what this process remembers from growing, whether or not anybody asks for its metrics.
+async fn tidy(limits: Arc<Limits>, stop: CancellationToken) {
+    let mut tick = tokio::time::interval(TIDY_EVERY);
     while stop.run_until_cancelled(tick.tick()).await.is_some() {
         limits.evict();
+        telemetry::metrics().run_upkeep();
     }
 }
 

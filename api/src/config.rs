@@ -119,7 +119,7 @@ pub const VARIABLES: &[Variable] = &[
         name: "ROOKERY_LOG",
         flag: Some("log"),
         value: "FILTER",
-        default: Some("info,mongodb=warn"),
+        default: Some("info,mongodb=warn,actix_server=warn"),
         help: "What is logged, as level or target=level, separated by commas; `rookery_api=debug` logs every request",
     },
     Variable {

@@ -13,7 +13,7 @@ use actix_web::{
 use futures::{StreamExt as _, future::LocalBoxFuture};
 use rookery_domain::{Handle, Limit};
 use rookery_storage::users::UserRef;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use utoipa::IntoParams;
 
 use crate::error::{Code, Problem};
@@ -68,19 +68,20 @@ async fn read(payload: &mut Payload) -> Result<BytesMut, Problem> {
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    serde_json::from_slice::<IgnoredAny>(body).map_err(|error| Problem::new(Code::InvalidJson).detail(error.to_string()))?;
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        // serde would take an array for a struct, its items for the fields in their order.
+        return Err(Problem::new(Code::InvalidBody).detail("The body must be an object"));
+    }
     let mut json = serde_json::Deserializer::from_slice(body);
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let path = error.path().to_string();
-        mismatch(path, &error.into_inner())
-    })?;
-    json.end().map_err(|error| mismatch(String::new(), &error))?;
-    Ok(value)
+    serde_path_to_error::deserialize(&mut json).map_err(|error| mismatch(error.path().to_string(), error.inner()))
 }
 
-/// The problem of a body that is no JSON (`invalid_json`) or not that of this request (`invalid_body`, naming the field).
+/// The problem of a body that is not that of this request, naming the field.
 fn mismatch(path: String, error: &serde_json::Error) -> Problem {
     let text = error.to_string();
     if !error.is_data() {
+        // What only a full reading finds, like half of a surrogate pair.
         return Problem::new(Code::InvalidJson).detail(text);
     }
     // serde has no other way to tell than its text: "missing field `text`", "unknown field `x`, expected …", "invalid type: …".
@@ -94,8 +95,7 @@ fn mismatch(path: String, error: &serde_json::Error) -> Problem {
     // Without the position, which says nothing to a client that made the body from an object.
     let detail = text.split(" at line ").next().unwrap_or_default().to_owned();
     let problem = Problem::new(Code::InvalidBody).detail(detail.clone());
-    // The whole body is of the wrong type: there is no field to name.
-    if field.is_empty() || field == "." { problem } else { problem.field(field, code, detail) }
+    problem.field(field, code, detail)
 }
 
 fn within(path: &str, field: &str) -> String {
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_body_of_another_form_has_no_field_to_name() {
-        for body in ["[]", "null", "\"text\"", "1"] {
+        for body in ["[]", "[\"a\"]", "null", "\"text\"", " 1"] {
             assert_eq!(refused(body), ("invalid_body".to_owned(), vec![]), "{body}");
         }
     }

@@ -37,9 +37,6 @@ const PER_USER: Quota = quota(100, 600);
 /// What an anonymous address may send, behind which there may be many people.
 const PER_ADDRESS: Quota = quota(300, 1500);
 
-/// How often buckets that are full again are forgotten.
-pub const EVICT_EVERY: Duration = Duration::from_mins(1);
-
 const fn quota(per_second: u32, at_once: u32) -> Quota {
     let (per_second, at_once) = (NonZeroU32::new(per_second), NonZeroU32::new(at_once));
     Quota::per_second(per_second.expect("above zero")).allow_burst(at_once.expect("above zero"))

@@ -29,6 +29,9 @@ use crate::{
 /// How long a handler may take before the caller is told to come again. Streams are not concerned: it bounds the head of the answer.
 const DEADLINE: Duration = Duration::from_secs(15);
 
+/// Answers below this carry tokens beside what the caller chose: compressed, their length would tell how far a guess is right (BREACH).
+const TOKEN_PATHS: &str = "/api/v1/auth/";
+
 /// The header that carries the request's id.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -144,13 +147,17 @@ impl Panicked {
     }
 }
 
-/// Answers for a handler that takes too long or panics, and lets every `GET` be asked for by `HEAD` (the server leaves the body out).
+/// Answers for a handler that takes too long or panics, lets every `GET` be asked for by `HEAD` (the server leaves the body out), and
+/// keeps tokens out of compressed answers.
 pub async fn protect(
     mut request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     if request.method() == Method::HEAD {
         request.head_mut().method = Method::GET;
+    }
+    if request.path().starts_with(TOKEN_PATHS) {
+        request.headers_mut().remove(header::ACCEPT_ENCODING);
     }
     match tokio::time::timeout(DEADLINE, AssertUnwindSafe(next.call(request)).catch_unwind()).await {
         Ok(Ok(outcome)) => outcome,

@@ -46,6 +46,8 @@ pub const DOCUMENT_PATH: &str = "/openapi.json";
         (name = "users", description = "Profiles"),
         (name = "posts", description = "Writing, reading and deleting posts"),
         (name = "comments", description = "Comments and replies"),
+        (name = "graph", description = "Following and followers"),
+        (name = "feed", description = "The home feed"),
         (name = "operations", description = "Health, readiness, metrics and this document"),
     ),
     components(schemas(ProblemDocument<'static>, FieldError, Code)),

@@ -65,7 +65,9 @@ pub fn configure_pages(pages: &mut web::ServiceConfig) {
         .validator_url("none")
         .persist_authorization(true)
         .try_it_out_enabled(true)
-        .display_request_duration(true);
+        .display_request_duration(true)
+        // Without the bar that loads other documents: the page may load none from elsewhere.
+        .use_base_layout();
     pages
         .service(web::redirect("/docs", "/docs/"))
         .service(web::scope("/docs").wrap(operations::docs_headers()).service(SwaggerUi::new("/{_:.*}").config(ui)))

@@ -17,7 +17,7 @@ pub struct Work {
     pub name: &'static str,
     /// Does a bounded batch and returns what it did.
     pub step: fn(Store) -> BoxFuture<'static, Result<Progress>>,
-    /// What is notified when there may be something to do.
+    /// What is notified when there may be something to do. A notice wakes one loop: no two share one.
     pub wake: fn(&Store) -> &Notify,
     /// How long an idle loop sleeps at most: a wake-up is a hint, and this is how late work is found whose hint was lost.
     pub poll: Duration,
@@ -27,12 +27,6 @@ pub struct Work {
 pub const ALL: &[Work] = &[
     // One loop for children of every kind: a wake-up wakes one.
     Work { name: "applier", step: |store| Box::pin(apply(store)), wake: |store| &store.wake().applier, poll: APPLY_EVERY },
-    Work {
-        name: "purger",
-        step: |store| Box::pin(async move { store.purge_tombstones_step().await }),
-        wake: |store| &store.wake().applier,
-        poll: PURGE_EVERY,
-    },
     Work {
         name: "deliverer",
         step: |store| Box::pin(async move { store.deliver_step().await }),
@@ -61,14 +55,17 @@ async fn refresh(store: Store) -> Result<Progress> {
 
 /// Nothing stays pending for longer than a second on an idle machine.
 const APPLY_EVERY: Duration = Duration::from_millis(500);
-/// Nobody waits for a hidden tombstone to go.
-const PURGE_EVERY: Duration = Duration::from_secs(10);
 
-/// Applies what requests left pending.
+/// Applies what requests left pending, and clears away what is left of deleted comments.
 async fn apply(store: Store) -> Result<Progress> {
-    let did = futures::try_join!(store.apply_follows_step(), store.apply_posts_step(), store.apply_comments_step())?;
+    let (follows, posts, comments, tombstones) = futures::try_join!(
+        store.apply_follows_step(),
+        store.apply_posts_step(),
+        store.apply_comments_step(),
+        store.purge_tombstones_step(),
+    )?;
     let items = |progress| if let Progress::Did(items) = progress { items } else { 0 };
-    Ok(match items(did.0) + items(did.1) + items(did.2) {
+    Ok(match [follows, posts, comments, tombstones].map(items).iter().sum() {
         0 => Progress::Idle,
         items => Progress::Did(items),
     })

@@ -159,6 +159,15 @@ async fn a_body_over_the_limit_is_413_however_large() {
     }
 }
 
+#[tokio::test]
+async fn answers_are_compressed_but_not_where_there_are_tokens() {
+    let app = spawn_app().await;
+    let packed = app.anonymous().get("/openapi.json").header("accept-encoding", "gzip").raw().await;
+    assert_eq!(packed.header("content-encoding"), Some("gzip"));
+    let request = app.anonymous().post(REGISTER, &account()).header("accept-encoding", "gzip");
+    assert_eq!(request.expect(201).await.header("content-encoding"), None);
+}
+
 // Rate limits
 
 fn remaining(answer: &support::Answer) -> u32 {
@@ -302,22 +311,26 @@ async fn a_database_that_is_gone_is_503_until_it_is_back() {
 }
 
 #[tokio::test]
-async fn a_service_that_is_being_stopped_is_not_ready_and_finishes_what_it_has() {
+async fn a_service_that_is_being_stopped_finishes_what_it_has() {
     let mut app = spawn_app().await;
     let port = app.base().rsplit(':').next().unwrap().to_owned();
-    // A request whose head is half there when the stop comes.
+    // A request whose body is half there when the stop comes.
     let mut slow = TcpStream::connect(format!("127.0.0.1:{port}")).await.unwrap();
-    slow.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n").await.unwrap();
+    let body = account().to_string();
+    let head =
+        format!("POST {REGISTER} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
+    let (sent, rest) = body.split_at(9);
+    slow.write_all(format!("{head}{sent}").as_bytes()).await.unwrap();
     app.anonymous().get("/readyz").expect(200).await;
     let started = Instant::now();
     let finish = async {
-        slow.write_all(b"connection: close\r\n\r\n").await.unwrap();
+        slow.write_all(rest.as_bytes()).await.unwrap();
         let mut answer = String::new();
         slow.read_to_string(&mut answer).await.unwrap();
         answer
     };
     let ((), answer) = tokio::join!(app.stop(), finish);
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer:?}");
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer:?}");
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
 

@@ -123,10 +123,10 @@ mod tests {
 
     #[test]
     fn a_slice_is_as_long_as_the_posts_are_rare() {
-        let day = Duration::from_secs(86_400);
+        let day = Duration::from_hours(24);
         assert_eq!(first_slice(20, 200, day * 365), None, "all of it at once");
         assert_eq!(first_slice(20, 1000, day * 1000), Some(day * 40));
-        assert_eq!(first_slice(20, 1_000_000, Duration::from_secs(60)), Some(Duration::from_secs(1)));
+        assert_eq!(first_slice(20, 1_000_000, Duration::from_mins(1)), Some(Duration::from_secs(1)));
         let steps = std::iter::successors(Some(Duration::from_secs(1)), |span| Some(next_slice(*span, 0)));
         assert_eq!(steps.take_while(|span| *span < day * 3650).count(), 10, "ten years are crossed in ten steps");
     }

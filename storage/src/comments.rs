@@ -322,8 +322,13 @@ impl Store {
                 Attempt::Left => {}
             }
         }
-        self.wake().applier.notify_one();
-        Ok(false)
+        let is_applied = || async {
+            let pending = doc! { "_id": comment, "pending": true };
+            let found = self.coll::<Document>(collections::COMMENTS).find_one(pending).projection(doc! { "_id": 1 }).await?;
+            Ok(found.is_none())
+        };
+        self.leave_to_applier(is_applied).await?;
+        is_applied().await
     }
 
     /// What is said of a live post, if the viewer may see it.

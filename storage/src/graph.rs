@@ -189,7 +189,7 @@ impl Store {
                     // Applied or taken away by somebody else: the check below tells which.
                     Some(Outcome::Gone) | None => {}
                 },
-                Attempt::Left => self.wake().applier.notify_one(),
+                Attempt::Left => self.leave_to_applier(|| self.is_applied(written.edge)).await?,
             }
         } else if written.fresh {
             self.wake().applier.notify_one();
@@ -331,21 +331,27 @@ impl Store {
         wanted.insert("state", doc! { "$in": ["active", "requested"] });
         let edge = self.coll::<IdDoc>(FOLLOWS).find_one_and_update(wanted, removal()).projection(doc! { "_id": 1 }).await?;
         if let Some(edge) = edge {
-            self.attempt_or_leave(&[edge.id], followee).await?;
+            self.attempt_or_leave(edge.id, followee).await?;
         }
         Ok(())
     }
 
-    /// The one attempt of a request to apply edges to `followee`; what it leaves, the applier takes.
-    async fn attempt_or_leave(&self, edges: &[bson::Uuid], followee: UserId) -> Result<()> {
-        if !self.is_celebrity(followee)
-            && let Attempt::Applied(outcomes) = attempt(self.apply_follows(edges, Applier::Quiet)).await?
-            && !outcomes.values().any(|outcome| *outcome == Outcome::Left)
-        {
-            return Ok(());
+    /// The one attempt of a request to apply an edge to `followee`; what it leaves, the applier takes.
+    async fn attempt_or_leave(&self, edge: bson::Uuid, followee: UserId) -> Result<()> {
+        if !self.is_celebrity(followee) {
+            match attempt(self.apply_follows(&[edge], Applier::Quiet)).await? {
+                Attempt::Applied(outcomes) if outcomes.get(&edge) != Some(&Outcome::Left) => return Ok(()),
+                Attempt::Applied(_) => {}
+                Attempt::Left => return self.leave_to_applier(|| self.is_applied(edge)).await,
+            }
         }
         self.wake().applier.notify_one();
         Ok(())
+    }
+
+    async fn is_applied(&self, edge: bson::Uuid) -> Result<bool> {
+        let pending = doc! { "_id": edge, "pending": true };
+        Ok(self.coll::<IdDoc>(FOLLOWS).find_one(pending).projection(doc! { "_id": 1 }).await?.is_none())
     }
 
     /// Makes `blocker` block `blocked`: marks it, then removes the follows both ways. Repeating it changes nothing.
@@ -353,7 +359,7 @@ impl Store {
         self.mark_block(blocker, blocked).await?;
         let edges = until_no_conflict(|| self.sweep_block(blocker, blocked)).await?;
         for (edge, followee) in edges {
-            self.attempt_or_leave(&[edge], followee).await?;
+            self.attempt_or_leave(edge, followee).await?;
         }
         Ok(())
     }
@@ -405,7 +411,7 @@ impl Store {
         })
         .await?;
         for (edge, followee) in edges {
-            self.attempt_or_leave(&[edge], followee).await?;
+            self.attempt_or_leave(edge, followee).await?;
         }
         Ok(())
     }
@@ -605,6 +611,7 @@ impl Store {
             })
             .await?;
             done += applied;
+            self.wake().applied.notify_waiters();
             // Crossing the threshold shows at once, not only when a storm is over.
             done += usize::from(self.reconcile_outlier(&lease, followee).await?);
             if applied == 0 || !lease.renew().await? {

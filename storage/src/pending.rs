@@ -10,9 +10,11 @@
 
 use std::{future::Future, time::Duration};
 
+use tokio::time::{Instant, timeout_at};
+
 use rookery_domain::pending::halved;
 
-use crate::{Error, Result};
+use crate::{Error, Result, Store};
 
 /// What one step of background work did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +40,25 @@ pub(crate) async fn attempt<T>(once: impl Future<Output = Result<T>>) -> Result<
         Ok(applied) => Ok(Attempt::Applied(applied)),
         Err(Error::Conflict(_)) => Ok(Attempt::Left),
         Err(fault) => Err(fault),
+    }
+}
+
+/// How long a request waits for the applier to take what it left: a batch or two. Longer would help nobody: by then the parent is hot.
+const PATIENCE: Duration = Duration::from_millis(150);
+
+impl Store {
+    /// Hands what a request left to the applier, and waits a moment for it, so that a caller who alone writes a quiet parent finds its
+    /// effect in the next read even where its one attempt met the applier's. It is a wait and not a second attempt: however many
+    /// callers there are, nobody but the applier writes the parent. `is_applied` looks at the child.
+    pub(crate) async fn leave_to_applier<F: Future<Output = Result<bool>>>(&self, is_applied: impl Fn() -> F) -> Result<()> {
+        let until = Instant::now() + PATIENCE;
+        self.wake().applier.notify_one();
+        loop {
+            let applied = self.wake().applied.notified();
+            if is_applied().await? || timeout_at(until, applied).await.is_err() {
+                return Ok(());
+            }
+        }
     }
 }
 

@@ -63,6 +63,8 @@ struct Inner {
 pub struct Wake {
     /// Children were left pending.
     pub applier: Notify,
+    /// The applier has just applied something.
+    pub applied: Notify,
     /// Posts are to be delivered.
     pub deliverer: Notify,
     /// Follows are to be merged.

@@ -227,7 +227,8 @@ impl Store {
     /// One round of the worker that brings followees' recent posts into the windows of new followers. The number is that of follows.
     pub async fn merge_step(&self) -> Result<Progress> {
         const EDGES: i64 = 500;
-        let unmerged = doc! { "merged": false, "state": "active" };
+        // Not before the edge is applied: the two would write the same document.
+        let unmerged = doc! { "merged": false, "state": "active", "pending": { "$exists": false } };
         let edges: Vec<FollowDoc> = self.coll::<FollowDoc>(FOLLOWS).find(unmerged).limit(EDGES).await?.try_collect().await?;
         if edges.is_empty() {
             return Ok(Progress::Idle);

@@ -548,17 +548,13 @@ async fn every_query_on_posts_is_served_by_its_index() {
     let span = doc! { "$gte": raw(Uuid::nil()), "$lt": raw(Uuid::max()) };
     let queries = [
         (doc! { "author.userId": author, "_id": &span, "state": "live" }, doc! { "_id": -1 }, "author.userId_1__id_-1"),
-        (
-            doc! { "author.userId": { "$in": [author] }, "_id": &span, "delivery.state": { "$gt": "delivered" } },
-            doc! { "_id": -1 },
-            "author.userId_1__id_-1_delivery.state_1",
-        ),
+        (doc! { "delivery.pull": { "$in": [author] }, "_id": &span }, doc! { "_id": -1 }, "delivery.pull_1__id_-1"),
         (doc! { "tags": "x", "_id": span }, doc! { "_id": -1 }, "tags_1__id_-1"),
         (doc! { "pending": true }, doc! { "_id": 1 }, "pending_1__id_1"),
         (
             doc! { "delivery.state": "pending", "delivery.runAfter": { "$lte": bson::DateTime::now() } },
             doc! { "delivery.runAfter": 1 },
-            "delivery.runAfter_1",
+            "delivery.state_1_delivery.runAfter_1",
         ),
     ];
     for (filter, sort, index) in queries {

@@ -9,7 +9,7 @@ use rookery_domain::{
 };
 use rookery_storage::{Store, comments::NewComment};
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use crate::{
     auth::{MaybeViewer, Viewer},
@@ -93,7 +93,7 @@ pub struct CommentPageResponse {
 }
 
 /// Which comments to list, and in which order.
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase")]
 #[into_params(parameter_in = Query)]
 pub struct CommentsQuery {

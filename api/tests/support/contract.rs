@@ -27,7 +27,8 @@ impl Contract {
     }
 
     /// Panics where the answer is not one that the document has for this operation.
-    pub(crate) fn check(&self, method: &Method, path: &str, answer: &Answer) {
+    pub(crate) fn check(&self, method: &Method, answer: &Answer) {
+        let path = &*answer.path;
         let what = format!("{method} {path} answered {}", answer.status);
         assert_ne!(answer.status, 500, "{what}: {}", answer.text());
         let request_id = answer.header("x-request-id").unwrap_or_else(|| panic!("{what} without X-Request-Id"));

@@ -41,7 +41,8 @@ pub(super) const COMMENTS: Collection = Collection {
             index(doc! { "author.userId": 1, "_id": 1 }),
             index(doc! { "postId": 1, "author.userId": 1 }),
             // In the order in which they are applied: parents before their replies.
-            partial(doc! { "postId": 1, "depth": 1, "_id": 1 }, doc! { "pending": true }),
+            // A partial index serves only queries that say something about its leading key.
+            partial(doc! { "pending": 1, "postId": 1, "depth": 1, "_id": 1 }, doc! { "pending": true }),
             partial(doc! { "purgeAt": 1 }, doc! { "purgeAt": { "$exists": true } }),
         ]
     },

@@ -73,6 +73,7 @@ impl Store {
                 Err(error) => fault = Some(error),
             }
         }
+        self.wake().applied.notify_waiters();
         match fault {
             Some(fault) => Err(fault),
             None if applied == 0 => Ok(Progress::Idle),

@@ -112,7 +112,7 @@ impl Store {
                     self.withdraw_posts(&[post.id]).await?;
                     return Ok(None);
                 }
-                Attempt::Applied(Counted::Changed) | Attempt::Left => self.wake().applier.notify_one(),
+                Attempt::Applied(Counted::Changed) | Attempt::Left => self.leave_to_applier(|| self.has_seq(post.id, true)).await?,
             }
         }
         if post.delivery.state == DeliveryState::Pending {
@@ -195,8 +195,11 @@ impl Store {
                 Deleted::NotFound
             });
         }
-        attempt(self.uncount_posts(by, &[b(id)])).await?;
-        self.wake().applier.notify_one();
+        match attempt(self.uncount_posts(by, &[b(id)])).await? {
+            // The rest of it: what stands under the post.
+            Attempt::Applied(()) => self.wake().applier.notify_one(),
+            Attempt::Left => self.leave_to_applier(|| self.has_seq(b(id), false)).await?,
+        }
         Ok(Deleted::Now)
     }
 
@@ -230,8 +233,15 @@ impl Store {
                 done += self.finish_deletion(post.id).await?;
             }
         }
+        self.wake().applied.notify_waiters();
         // Where nothing could be done, all of it met conflicts: a pause, and the next round finds it again.
         Ok(if done == 0 { Progress::Idle } else { Progress::Did(done) })
+    }
+
+    /// Whether a post is counted, or not (any more), as `wanted`.
+    async fn has_seq(&self, id: bson::Uuid, wanted: bool) -> Result<bool> {
+        let counted = doc! { "_id": id, "seq": { "$exists": true } };
+        Ok(self.coll::<Document>(POSTS).find_one(counted).projection(doc! { "_id": 1 }).await?.is_some() == wanted)
     }
 
     /// A live account, as far as a new post of it needs to know.
