@@ -69,7 +69,7 @@ impl Application {
         let lifecycle = Arc::new(Lifecycle { workers: Workers::start(works, &store, &stop), stop: stop.clone() });
         tokio::spawn(tidy(limits.clone().into_inner(), stop.clone()));
 
-        let origins = config.cors_origins.clone();
+        let (origins, bench) = (config.cors_origins.clone(), config.bench);
         let (shared_store, shared_lifecycle) = (store.clone(), lifecycle.clone());
         let server = HttpServer::new(move || {
             let (app, _document) = App::new()
@@ -83,11 +83,16 @@ impl Application {
                 .configure(routes::configure)
                 .split_for_parts();
             // Wrapped from inside out.
-            app.configure(routes::configure_pages)
-                .wrap(Compress::default())
-                .wrap(from_fn(protect))
-                .wrap(Condition::new(origins != CorsOrigins::Only(Vec::new()), cors(&origins)))
-                .wrap(from_fn(observe))
+            app.configure(|app| {
+                if bench {
+                    routes::configure_bench(app)
+                }
+            })
+            .configure(routes::configure_pages)
+            .wrap(Compress::default())
+            .wrap(from_fn(protect))
+            .wrap(Condition::new(origins != CorsOrigins::Only(Vec::new()), cors(&origins)))
+            .wrap(from_fn(observe))
         })
         .keep_alive(KEEP_ALIVE)
         .shutdown_timeout(FINISH_WITHIN.as_secs())

@@ -1,0 +1,25 @@
+//! `rookery work`.
+
+use rookery_api::{
+    app,
+    config::Config,
+    workers::{self, Workers},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::Database;
+
+/// Does background work until it is told to stop. Any number of such processes may run beside those that serve: leases keep them apart.
+pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
+    let database = Database::open(config).await?;
+    database.ready().await?;
+    database.store.adopt_threshold().await?;
+    let stop = CancellationToken::new();
+    app::stop_on_signals(stop.clone())?;
+    let workers = Workers::start(workers::ALL, &database.store, &stop);
+    super::report("Rookery does background work.")?;
+    stop.cancelled().await;
+    workers.wait().await;
+    database.close().await;
+    Ok(())
+}
