@@ -26,8 +26,9 @@ use crate::{
     workers::{Work, Workers},
 };
 
-/// How long requests may take to finish after the stop: the process is gone within ten seconds, and closing takes one at most.
-const FINISH_WITHIN: Duration = Duration::from_secs(8);
+/// How long requests may take to finish after the stop: background work may take as long again, and with the
+/// closing of connections the process is gone within ten seconds.
+pub const FINISH_WITHIN: Duration = Duration::from_secs(4);
 
 /// How long a connection is kept for the next request: longer than the usual minute of a proxy, so that it is the proxy who closes
 /// and no request meets a closed connection.

@@ -222,13 +222,17 @@ impl Store {
             // Whoever has fallen below 80 % of it, rounded up.
             { "counters.followers": { "$lt": (threshold * 4 + 4) / 5 }, "outlier": { "$exists": true } },
         ] };
-        let due = self.coll::<IdDoc>(USERS).find(due).projection(doc! { "_id": 1 }).await?;
-        let due: Vec<UserId> = due.map_ok(|user| UserId(user.id.into())).try_collect().await?;
-        for user in &due {
+        let found = self.coll::<IdDoc>(USERS).find(due.clone()).projection(doc! { "_id": 1 }).await?;
+        let found: Vec<UserId> = found.map_ok(|user| UserId(user.id.into())).try_collect().await?;
+        for user in &found {
             self.drain_follows(*user).await?;
         }
+        // Whoever is under another process's lease was left out: the next start asks again.
+        if self.coll::<IdDoc>(USERS).find_one(due).projection(doc! { "_id": 1 }).await?.is_some() {
+            return Ok(found.len());
+        }
         notes.update_one(noted, doc! { "$set": { "value": threshold } }).upsert(true).await?;
-        Ok(due.len())
+        Ok(found.len())
     }
 
     /// Deletes all pages of an account. True: there were some.

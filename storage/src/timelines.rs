@@ -8,7 +8,7 @@
 use std::{collections::HashSet, time::Duration};
 
 use bson::{Document, doc};
-use futures::{TryStreamExt as _, future::try_join_all};
+use futures::{TryStreamExt as _, future::join_all};
 use mongodb::options::ReturnDocument;
 use rookery_domain::{PostId, Timestamp, UserId, ids};
 use serde::{Deserialize, Serialize};
@@ -37,11 +37,18 @@ const SIDE_BY_SIDE: usize = 4;
 /// How long a claim lasts: long against a turn, short against a reader's patience after a crash (who pulls the post meanwhile).
 const CLAIM_MS: i64 = 10_000;
 
-/// Attempts after which a fan-out is parked. It stays pulled, and the gauge `fanout_parked` shows it.
+/// Attempts in a row without progress after which a fan-out is parked: some two minutes. Readers go on pulling the post, and the counter
+/// `fanout_parked_total` shows it.
 const ATTEMPTS: i32 = 10;
+
+/// The pause after the first failed attempt; each further one doubles it, up to the claim's length.
+const BACKOFF_MS: u64 = 100;
 
 /// Entries that a window keeps: forty pages. What is older is pulled.
 const WINDOW: u64 = 800;
+
+/// How far back a window can be complete: entries are deleted 60 days after their posts were written, and the check comes a day before.
+const WINDOW_AGE: Duration = Duration::from_secs(59 * 24 * 3600);
 
 /// How often a reader's window is looked at for trimming.
 const TRIM_EVERY: Duration = Duration::from_secs(3600);
@@ -102,9 +109,40 @@ impl Store {
         if claimed.is_empty() {
             return Ok(Progress::Idle);
         }
-        let delivered = try_join_all(claimed.iter().map(|post| self.deliver(post))).await?;
-        // A post without followers is work too.
-        Ok(Progress::Did(delivered.into_iter().sum::<usize>().max(1)))
+        // Each for itself: a fault with one holds up nobody else.
+        let (mut entered, mut fault) = (0, None);
+        for (post, delivered) in claimed.iter().zip(join_all(claimed.iter().map(|post| self.deliver(post))).await) {
+            match delivered {
+                Ok(entries) => entered += entries,
+                Err(error) => {
+                    self.back_off(post).await?;
+                    fault = Some(error);
+                }
+            }
+        }
+        match fault {
+            Some(fault) => Err(fault),
+            // A post without followers is work too.
+            None => Ok(Progress::Did(entered.max(1))),
+        }
+    }
+
+    /// Puts a failed fan-out off, for longer each time, and parks it in the end: then it has no `runAfter`.
+    async fn back_off(&self, post: &PostDoc) -> Result<()> {
+        let attempts = post.delivery.attempts;
+        let next = if attempts >= ATTEMPTS {
+            metrics::counter!("fanout_parked_total").increment(1);
+            tracing::error!(post = %post.id, attempts, "a fan-out is parked: readers go on pulling the post");
+            doc! { "$unset": { "delivery.lease": "", "delivery.runAfter": "" } }
+        } else {
+            let pause_ms = BACKOFF_MS.saturating_mul(1 << attempts.clamp(0, 16)).min(CLAIM_MS.unsigned_abs());
+            doc! {
+                "$set": { "delivery.runAfter": date(now().plus(Duration::from_millis(pause_ms))) },
+                "$unset": { "delivery.lease": "" },
+            }
+        };
+        self.coll::<PostDoc>(POSTS).update_one(held(post), next).await?;
+        Ok(())
     }
 
     /// Claims the post that has waited longest. The claim is in `runAfter` too: a crashed worker's post comes up again by itself.
@@ -139,10 +177,6 @@ impl Store {
                     "$unset": { "delivery.pull": "", "delivery.lease": "", "delivery.runAfter": "", "delivery.cursor": "" },
                 }
             }
-            Turn::More if post.delivery.attempts >= ATTEMPTS && entered == 0 => {
-                metrics::counter!("fanout_parked_total").increment(1);
-                doc! { "$unset": { "delivery.lease": "", "delivery.runAfter": "" } }
-            }
             Turn::More => {
                 doc! { "$set": { "delivery.runAfter": date(now()), "delivery.attempts": 0 }, "$unset": { "delivery.lease": "" } }
             }
@@ -159,10 +193,13 @@ impl Store {
             None => {
                 // The edges without a `seq` first: one that gets its `seq` meanwhile is found again above.
                 let pending = doc! { "pending": true, "followeeId": author, "state": "active" };
-                let pending = self.coll::<FollowDoc>(FOLLOWS).find(pending).await?;
-                let mut owners: Vec<bson::Uuid> = pending.map_ok(|edge| edge.follower_id).try_collect().await?;
-                owners.push(author);
-                *entered += self.enter(&owners, author, slot).await?;
+                let pending =
+                    self.coll::<FollowerDoc>(FOLLOWS).find(pending).projection(doc! { "_id": 0, "followerId": 1 }).await?;
+                let mut batches = pending.map_ok(|edge| edge.follower_id).try_chunks(usize::try_from(BATCH).unwrap_or(1));
+                while let Some(owners) = batches.try_next().await.map_err(|error| error.1)? {
+                    *entered += self.enter(&owners, author, slot).await?;
+                }
+                *entered += self.enter(&[author], author, slot).await?;
                 1
             }
         };
@@ -293,7 +330,7 @@ impl Store {
     /// The slot down to which a reader's window is complete: that of the registration where nothing was trimmed yet, for nobody follows
     /// anybody before.
     pub(crate) async fn complete_since(&self, reader: UserId) -> Result<Uuid> {
-        Ok(self.timeline(reader).await?.map_or(reader.0, |timeline| timeline.complete_since.into()))
+        Ok(complete_since(reader, self.timeline(reader).await?, now()))
     }
 
     pub(crate) async fn timeline(&self, reader: UserId) -> Result<Option<TimelineDoc>> {
@@ -361,6 +398,12 @@ impl Store {
         let parked = posts.count_documents(doc! { "delivery.state": "pending", "delivery.runAfter": { "$exists": false } }).await?;
         Ok((waiting, parked))
     }
+}
+
+/// The slot down to which a window is complete: what its document says, or the registration, but never longer ago than entries live.
+pub(crate) fn complete_since(reader: UserId, timeline: Option<TimelineDoc>, at: Timestamp) -> Uuid {
+    let since = timeline.map_or(reader.0, |timeline| timeline.complete_since.into());
+    since.max(ids::floor_at(at.minus(WINDOW_AGE)))
 }
 
 /// The post as long as the claim on it stands.
