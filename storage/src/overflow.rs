@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Result, Store,
     bulk::Statement,
-    collections::{FOLLOWS, USER_OVERFLOW, USERS},
-    graph::FollowDoc,
+    collections::{FOLLOWS, MIGRATIONS, USER_OVERFLOW, USERS},
+    graph::{FollowDoc, IdDoc},
     lease::Lease,
     seq_page::Slice,
     store::{b, commit, date, now, until_no_conflict},
@@ -202,6 +202,33 @@ impl Store {
         }
         commit(session).await?;
         Ok(true)
+    }
+
+    /// Brings the flags to the threshold of this process where it is another than the one the database was last served with. Gives the
+    /// number of accounts that changed sides.
+    ///
+    /// The applier compares an account with the threshold when its followers change; an account that nobody follows or leaves would
+    /// keep the flag of the old one. One scan of the accounts, and only where the threshold has changed. A crash in its middle leaves
+    /// the old threshold noted, and the next start does it again.
+    pub async fn adopt_threshold(&self) -> Result<usize> {
+        let threshold = self.settings().celebrity_threshold;
+        let notes = self.coll::<Document>(MIGRATIONS);
+        let noted = doc! { "_id": "celebrity_threshold" };
+        if notes.find_one(doc! { "_id": "celebrity_threshold", "value": threshold }).await?.is_some() {
+            return Ok(0);
+        }
+        let due = doc! { "state": "live", "$or": [
+            { "counters.followers": { "$gte": threshold }, "outlier": { "$exists": false } },
+            // Whoever has fallen below 80 % of it, rounded up.
+            { "counters.followers": { "$lt": (threshold * 4 + 4) / 5 }, "outlier": { "$exists": true } },
+        ] };
+        let due = self.coll::<IdDoc>(USERS).find(due).projection(doc! { "_id": 1 }).await?;
+        let due: Vec<UserId> = due.map_ok(|user| UserId(user.id.into())).try_collect().await?;
+        for user in &due {
+            self.drain_follows(*user).await?;
+        }
+        notes.update_one(noted, doc! { "$set": { "value": threshold } }).upsert(true).await?;
+        Ok(due.len())
     }
 
     /// Deletes all pages of an account. True: there were some.

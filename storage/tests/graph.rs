@@ -320,3 +320,19 @@ async fn relationships_tell_both_directions_and_leave_out_strangers_to_the_servi
     assert!(relations[2].1.blocking && !relations[2].1.blocked_by);
     assert!(store.relationships(dave, &[alice]).await.unwrap()[0].1.blocked_by);
 }
+
+#[tokio::test]
+async fn another_threshold_flags_and_clears_accounts_that_nobody_follows_any_more() {
+    let db = TestDatabase::with(low_threshold()).await;
+    let (star, crowd) = star_and_crowd(&db).await;
+    join_all(crowd.iter().map(|fan| db.store().follow(*fan, star))).await;
+    settle(db.store()).await;
+    db.store().adopt_threshold().await.unwrap();
+    for (threshold, changed, celebrity) in [(70, 0, true), (80, 1, false), (60, 1, true), (60, 0, true)] {
+        let settings = Settings { celebrity_threshold: threshold, ..Settings::default() };
+        let store = Store::connect(db.uri(), db.name(), settings).await.unwrap();
+        assert_eq!(store.adopt_threshold().await.unwrap(), changed, "at {threshold}");
+        assert_eq!(store.user(&UserRef::Id(star)).await.unwrap().unwrap().celebrity, celebrity, "at {threshold}");
+        assert_graph(&store, star, 60, 0).await;
+    }
+}

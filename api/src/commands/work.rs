@@ -13,6 +13,7 @@ use super::Database;
 pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     let database = Database::open(config).await?;
     database.ready().await?;
+    database.store.adopt_threshold().await?;
     let stop = CancellationToken::new();
     app::stop_on_signals(stop.clone())?;
     let workers = Workers::start(workers::ALL, &database.store, &stop);

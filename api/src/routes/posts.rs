@@ -28,7 +28,7 @@ use crate::{
 /// A new post.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = CreatePost)]
+#[schema(as = CreatePost, example = json!({ "text": "hello #world, hello @ada" }))]
 pub struct CreatePostRequest {
     /// 1 to 500 grapheme clusters, at most 5,000 bytes. `#tags` and `@mentions` are found in it.
     #[schema(example = "hello #world, hello @ada")]
