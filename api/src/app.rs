@@ -86,7 +86,7 @@ impl Application {
             // Wrapped from inside out.
             app.configure(|app| {
                 if bench {
-                    routes::configure_bench(app)
+                    routes::configure_bench(app);
                 }
             })
             .configure(routes::configure_pages)
@@ -128,10 +128,19 @@ impl Application {
     /// The server failed.
     pub async fn run_until_stopped(self) -> io::Result<()> {
         let Self { server, lifecycle, store, .. } = self;
-        let served = server.await;
-        // Also where the server ended by itself.
-        lifecycle.stop.cancel();
-        if tokio::time::timeout(FINISH_WITHIN, lifecycle.workers.wait()).await.is_err() {
+        let serve = async {
+            let served = server.await;
+            // Also where the server ended by itself.
+            lifecycle.stop.cancel();
+            served
+        };
+        // Beside the requests, not after them: together they have the time that one of them may take.
+        let work = async {
+            lifecycle.stop.cancelled().await;
+            tokio::time::timeout(FINISH_WITHIN, lifecycle.workers.wait()).await
+        };
+        let (served, worked) = tokio::join!(serve, work);
+        if worked.is_err() {
             tracing::warn!("background work did not end in time; its leases will lapse");
         }
         store.close().await;
