@@ -29,7 +29,7 @@ use crate::{
     posts::PostDoc,
     store::{b, now},
     time_page::{self, Extent, Slice},
-    timelines::{TimelineDoc, complete_since},
+    timelines::{TimelineDoc, window_start},
 };
 
 /// Acts that one source gives for one slice at most: a slice that holds more is cut there.
@@ -195,7 +195,7 @@ impl Store {
         ];
         let entries = self.entries(reader.id, from, to, newest_first, MOST).await?;
         let timeline = self.timeline(reader.id).await?;
-        let since = complete_since(reader.id, timeline, now());
+        let since = window_start(reader.id, timeline, now());
         *reader.timeline.lock().unwrap_or_else(PoisonError::into_inner) = timeline;
         let cut = entries.len() == MOST;
         let entries = entries.into_iter().map(|entry| Act {
@@ -244,6 +244,8 @@ impl Store {
         }
         let mut found = merge(found, slice.newest_first);
         if found.len() > MOST {
+            // No branch was cut, but all of them together are.
+            cut = true;
             found.truncate(MOST);
         }
         Ok((found, cut))

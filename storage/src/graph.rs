@@ -29,7 +29,7 @@ use crate::{
     pending::{Attempt, Progress, attempt, in_batches},
     seq_page::{self, Slice},
     store::{b, commit, date, new_id, now, timestamp, until_no_conflict},
-    users::{OutlierState, UserRef},
+    users::{OutlierState, UserRef, UserState},
 };
 
 /// Edges that one transaction applies: a batch of 500 takes some 50 ms on the embedded database, and its lease lasts 10 s.
@@ -104,19 +104,19 @@ pub struct Follow {
 /// A follow that is to be written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewFollow {
-    follower: UserId,
-    followee: UserId,
+    pub(crate) follower: UserId,
+    pub(crate) followee: UserId,
 }
 
 /// An edge after its write.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Written {
-    edge: bson::Uuid,
-    follower: UserId,
-    followee: UserId,
-    state: FollowState,
+    pub(crate) edge: bson::Uuid,
+    pub(crate) follower: UserId,
+    pub(crate) followee: UserId,
+    pub(crate) state: FollowState,
     /// This very call made it pending.
-    fresh: bool,
+    pub(crate) fresh: bool,
 }
 
 /// What stands about an edge after its write.
@@ -178,7 +178,7 @@ impl Store {
     }
 
     /// Counts the edge if its followee is quiet, and in any case finds out whether it may stand. None: it was taken away meanwhile.
-    async fn settle_follow(&self, written: Written) -> Result<Option<Result<(), FollowRefusal>>> {
+    pub(crate) async fn settle_follow(&self, written: Written) -> Result<Option<Result<(), FollowRefusal>>> {
         if written.fresh && !self.is_celebrity(written.followee) {
             let applied = attempt(self.apply_follows(&[written.edge], Applier::Quiet)).await?;
             match applied {
@@ -199,7 +199,13 @@ impl Store {
             Ok(()) if standing.there => Ok(Some(Ok(()))),
             Ok(()) => Ok(None),
             Err(refusal) => {
-                let withdrawn = until_no_conflict(|| self.withdraw(written)).await?;
+                let withdrawn = until_no_conflict(|| async {
+                    match self.look_to_withdraw(written).await? {
+                        Some(look) => self.withdraw(written, look).await,
+                        None => Ok(false),
+                    }
+                })
+                .await?;
                 if withdrawn {
                     self.wake().applier.notify_one();
                 }
@@ -283,7 +289,7 @@ impl Store {
         for edge in batch {
             let following = self.following_of(edge.follower, parties.get(&edge.follower)).await?;
             let facts = Facts {
-                both_live: parties.contains_key(&edge.follower) && parties.contains_key(&edge.followee),
+                both_live: both_live(&parties, edge.follower, edge.followee),
                 blocked: blocked.contains(&(edge.follower, edge.followee)),
                 following,
             };
@@ -305,19 +311,27 @@ impl Store {
         Ok(i64::try_from(edges).unwrap_or(i64::MAX) - 1)
     }
 
-    /// Takes an edge back because something forbids it, if that still stands: one transaction, for a block that was lifted meanwhile
-    /// must not cost a follow that came after it. False: nothing stands, or the edge is no longer there.
-    async fn withdraw(&self, written: Written) -> Result<bool> {
+    /// The first half of taking an edge back: asks again, in the transaction that the second half commits, whether something forbids it;
+    /// a block that was lifted meanwhile must not cost a follow that came after it. None: nothing stands.
+    pub(crate) async fn look_to_withdraw(&self, written: Written) -> Result<Option<Look>> {
+        let Written { follower, followee, .. } = written;
         let mut session = self.begin().await?;
-        let parties = self.parties([written.follower, written.followee], Some(&mut session)).await?;
-        let blocked = self.blocked_pairs(&[(written.follower, written.followee)], Some(&mut session)).await?;
+        let parties = self.parties([follower, followee], Some(&mut session)).await?;
+        let blocked = self.blocked_pairs(&[(follower, followee)], Some(&mut session)).await?;
         let facts = Facts {
-            both_live: parties.len() == 2,
+            both_live: both_live(&parties, follower, followee),
             blocked: !blocked.is_empty(),
-            following: self.following_of(written.follower, parties.get(&written.follower)).await?,
+            following: self.following_of(follower, parties.get(&follower)).await?,
         };
-        if settle(facts, self.settings().follow_limit).is_ok() {
-            return Ok(false);
+        let forbidden = settle(facts, self.settings().follow_limit).is_err();
+        Ok(forbidden.then_some(Look { session, blocked: facts.blocked }))
+    }
+
+    /// The second half of taking an edge back. False: the edge is no longer there.
+    pub(crate) async fn withdraw(&self, written: Written, look: Look) -> Result<bool> {
+        let Look { mut session, blocked } = look;
+        if blocked {
+            self.hold_blocks(&[(written.follower, written.followee)], &mut session).await?;
         }
         let active = doc! { "_id": written.edge, "state": "active" };
         let removed = self.coll::<Document>(FOLLOWS).update_one(active, removal()).session(&mut session).await?;
@@ -325,15 +339,30 @@ impl Store {
         Ok(removed.matched_count == 1)
     }
 
+    /// Makes a transaction that removes edges for the blocks between these pairs conflict with one that lifts such a block. It would
+    /// not otherwise: a transaction reads a snapshot, and two that write different documents both commit, so that a follow made (and
+    /// answered) after the block was lifted would be removed for it all the same. The mark says truly that there may be something to
+    /// sweep; the applier clears it.
+    async fn hold_blocks(&self, pairs: &[(UserId, UserId)], session: &mut ClientSession) -> Result<()> {
+        let pending = doc! { "$set": { "pending": true } };
+        self.coll::<BlockDoc>(BLOCKS).update_many(between(pairs), pending).session(session).await?;
+        Ok(())
+    }
+
     /// Makes `follower` no longer follow `followee`, or ask to. Repeating it changes nothing.
     pub async fn unfollow(&self, follower: UserId, followee: UserId) -> Result<()> {
+        if let Some(edge) = self.mark_unfollow(follower, followee).await? {
+            self.attempt_or_leave(edge, followee).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is wanted: the edge gone. Gives the edge, if there is one.
+    pub(crate) async fn mark_unfollow(&self, follower: UserId, followee: UserId) -> Result<Option<bson::Uuid>> {
         let mut wanted = pair(follower, followee);
         wanted.insert("state", doc! { "$in": ["active", "requested"] });
         let edge = self.coll::<IdDoc>(FOLLOWS).find_one_and_update(wanted, removal()).projection(doc! { "_id": 1 }).await?;
-        if let Some(edge) = edge {
-            self.attempt_or_leave(edge.id, followee).await?;
-        }
-        Ok(())
+        Ok(edge.map(|edge| edge.id))
     }
 
     /// The one attempt of a request to apply an edge to `followee`; what it leaves, the applier takes.
@@ -439,17 +468,26 @@ impl Store {
     /// nothing could tell from the truth. Everything that decides is read in it, so that a concurrent writer makes it conflict. Edges that
     /// are not pending (any more) are left out of the answer.
     pub(crate) async fn apply_follows(&self, edges: &[bson::Uuid], applier: Applier<'_>) -> Result<HashMap<bson::Uuid, Outcome>> {
+        match self.plan_follows(edges, applier).await? {
+            Some(plan) => self.write_plan(plan).await,
+            None => Ok(HashMap::new()),
+        }
+    }
+
+    /// The first half of an application: reads everything that decides, in the transaction that the second half commits. None: there
+    /// is nothing to apply, or the lease is lost.
+    pub(crate) async fn plan_follows(&self, edges: &[bson::Uuid], applier: Applier<'_>) -> Result<Option<Plan>> {
         let mut session = self.begin().await?;
         if let Applier::Leased(lease) = applier
             && !lease.hold(&mut session).await?
         {
-            return Ok(HashMap::new());
+            return Ok(None);
         }
         let pending = doc! { "_id": { "$in": edges }, "pending": true };
         let mut found = self.coll::<FollowDoc>(FOLLOWS).find(pending).session(&mut session).await?;
         let mut edges: Vec<FollowDoc> = found.stream(&mut session).try_collect().await?;
         if edges.is_empty() {
-            return Ok(HashMap::new());
+            return Ok(None);
         }
         // In the order of the wishes, so that whoever asked first comes first.
         edges.sort_unstable_by_key(|edge| edge.wish.bytes());
@@ -459,13 +497,20 @@ impl Store {
             edges.iter().filter(|e| e.state == FollowState::Active).map(|e| (e.follower(), e.followee())).collect();
         let blocked = if wanted.is_empty() { HashSet::new() } else { self.blocked_pairs(&wanted, Some(&mut session)).await? };
 
-        let mut plan = Plan::at(now());
-        let mut outcomes = HashMap::with_capacity(edges.len());
+        let mut plan = Plan::new(session);
         for edge in &edges {
             let outcome = self.plan_edge(edge, applier, &mut parties, &blocked, &mut plan);
-            outcomes.insert(edge.id, outcome);
+            plan.outcomes.insert(edge.id, outcome);
         }
-        let Plan { deltas, updates, deletes, pages, .. } = plan;
+        Ok(Some(plan))
+    }
+
+    /// The second half of an application: writes and commits.
+    pub(crate) async fn write_plan(&self, plan: Plan) -> Result<HashMap<bson::Uuid, Outcome>> {
+        let Plan { mut session, deltas, updates, deletes, pages, blocked, outcomes, .. } = plan;
+        if !blocked.is_empty() {
+            self.hold_blocks(&blocked, &mut session).await?;
+        }
         let users: Vec<Statement> = deltas.into_iter().filter_map(|(user, delta)| delta.statement(user)).collect();
         if !users.is_empty() {
             self.update_all(&mut session, USERS, users).await?;
@@ -493,7 +538,7 @@ impl Store {
         let (follower, followee) = (edge.follower(), edge.followee());
         // The limit is the request's to check, in its own first attempt: an edge that was acknowledged is never withdrawn for it.
         let mut facts = Facts {
-            both_live: parties.contains_key(&follower) && parties.contains_key(&followee),
+            both_live: both_live(parties, follower, followee),
             blocked: blocked.contains(&(follower, followee)),
             following: 0,
         };
@@ -557,7 +602,12 @@ impl Store {
             _ => plan.deletes.push(edge.id),
         }
         match refusal {
-            Some(refusal) => Outcome::Withdrawn(refusal),
+            Some(refusal) => {
+                if refusal == FollowRefusal::Blocked {
+                    plan.blocked.push((follower, followee));
+                }
+                Outcome::Withdrawn(refusal)
+            }
             None if wanted => Outcome::Counted,
             None => Outcome::Gone,
         }
@@ -633,7 +683,7 @@ impl Store {
         Ok(pending.len())
     }
 
-    /// The live accounts among `users`, with what the graph needs of them.
+    /// What the graph needs of `users`, of those that are being deleted too: their counters and pages go down with their edges.
     async fn parties(
         &self,
         users: impl IntoIterator<Item = UserId>,
@@ -642,8 +692,8 @@ impl Store {
         let ids: Vec<bson::Uuid> = users.into_iter().map(b).collect();
         let users = self.coll::<PartyDoc>(USERS);
         let find = users
-            .find(doc! { "_id": { "$in": ids }, "state": "live" })
-            .projection(doc! { "counters": 1, "followerSeq": 1, "followerAt": 1, "outlier": 1 });
+            .find(doc! { "_id": { "$in": ids } })
+            .projection(doc! { "state": 1, "counters": 1, "followerSeq": 1, "followerAt": 1, "outlier": 1 });
         let found: Vec<PartyDoc> = match session {
             Some(session) => find.session(&mut *session).await?.stream(session).try_collect().await?,
             None => find.await?.try_collect().await?,
@@ -657,17 +707,8 @@ impl Store {
         pairs: &[(UserId, UserId)],
         session: Option<&mut ClientSession>,
     ) -> Result<HashSet<(UserId, UserId)>> {
-        let mut by_followee: BTreeMap<UserId, Vec<bson::Uuid>> = BTreeMap::new();
-        for (follower, followee) in pairs {
-            by_followee.entry(*followee).or_default().push(b(*follower));
-        }
-        let mut either = Vec::with_capacity(by_followee.len() * 2);
-        for (followee, followers) in by_followee {
-            either.push(doc! { "blockerId": b(followee), "blockedId": { "$in": &followers } });
-            either.push(doc! { "blockedId": b(followee), "blockerId": { "$in": followers } });
-        }
         let blocks = self.coll::<BlockDoc>(BLOCKS);
-        let find = blocks.find(doc! { "$or": either });
+        let find = blocks.find(between(pairs));
         let found: Vec<BlockDoc> = match session {
             Some(session) => find.session(&mut *session).await?.stream(session).try_collect().await?,
             None => find.await?.try_collect().await?,
@@ -689,9 +730,10 @@ impl Store {
 
     /// How `viewer` stands to each of `users`, in the order asked; whoever is not live is left out.
     pub async fn relationships(&self, viewer: UserId, users: &[UserId]) -> Result<Vec<(UserId, Relation)>> {
-        let live = self.parties(users.iter().copied(), None).await?;
+        let parties = self.parties(users.iter().copied(), None).await?;
         let relations = self.relations(viewer, users).await?;
-        let of = |user: &UserId| live.contains_key(user).then(|| (*user, relations.get(user).copied().unwrap_or_default()));
+        let live = |user: &UserId| parties.get(user).is_some_and(|party| party.live);
+        let of = |user: &UserId| live(user).then(|| (*user, relations.get(user).copied().unwrap_or_default()));
         Ok(users.iter().filter_map(of).collect())
     }
 
@@ -885,6 +927,7 @@ struct FolloweeDoc {
 struct PartyDoc {
     #[serde(rename = "_id")]
     id: bson::Uuid,
+    state: UserState,
     counters: crate::users::CountersDoc,
     follower_seq: i64,
     follower_at: Option<bson::DateTime>,
@@ -894,6 +937,7 @@ struct PartyDoc {
 /// One account while a batch is planned: its counters move as edges are decided on.
 #[derive(Debug)]
 struct Party {
+    live: bool,
     followers: i64,
     following: i64,
     seq: i64,
@@ -904,6 +948,7 @@ struct Party {
 impl From<PartyDoc> for Party {
     fn from(user: PartyDoc) -> Self {
         Self {
+            live: user.state == UserState::Live,
             followers: user.counters.followers,
             following: user.counters.following,
             seq: user.follower_seq,
@@ -913,19 +958,39 @@ impl From<PartyDoc> for Party {
     }
 }
 
-/// What one transaction writes.
+/// A transaction that has found that an edge may not stand.
 #[derive(Debug)]
-struct Plan {
+pub(crate) struct Look {
+    session: ClientSession,
+    blocked: bool,
+}
+
+/// A transaction that has read, and what it is to write.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    session: ClientSession,
     now: Timestamp,
     deltas: BTreeMap<UserId, Delta>,
     updates: Vec<Statement>,
     deletes: Vec<bson::Uuid>,
     pages: PageChanges,
+    /// The pairs whose edge goes because a block stands.
+    blocked: Vec<(UserId, UserId)>,
+    outcomes: HashMap<bson::Uuid, Outcome>,
 }
 
 impl Plan {
-    fn at(now: Timestamp) -> Self {
-        Self { now, deltas: BTreeMap::new(), updates: Vec::new(), deletes: Vec::new(), pages: PageChanges::default() }
+    fn new(session: ClientSession) -> Self {
+        Self {
+            session,
+            now: now(),
+            deltas: BTreeMap::new(),
+            updates: Vec::new(),
+            deletes: Vec::new(),
+            pages: PageChanges::default(),
+            blocked: Vec::new(),
+            outcomes: HashMap::new(),
+        }
     }
 
     fn delta(&mut self, user: UserId) -> &mut Delta {
@@ -990,6 +1055,24 @@ impl FollowDoc {
     fn key(&self) -> Option<EdgeCursorKey> {
         Some((timestamp(self.followed_at?), self.id.into()))
     }
+}
+
+fn both_live(parties: &HashMap<UserId, Party>, one: UserId, other: UserId) -> bool {
+    [one, other].iter().all(|user| parties.get(user).is_some_and(|party| party.live))
+}
+
+/// The blocks between these pairs, in either direction.
+fn between(pairs: &[(UserId, UserId)]) -> Document {
+    let mut by_followee: BTreeMap<UserId, Vec<bson::Uuid>> = BTreeMap::new();
+    for (follower, followee) in pairs {
+        by_followee.entry(*followee).or_default().push(b(*follower));
+    }
+    let mut either = Vec::with_capacity(by_followee.len() * 2);
+    for (followee, followers) in by_followee {
+        either.push(doc! { "blockerId": b(followee), "blockedId": { "$in": &followers } });
+        either.push(doc! { "blockedId": b(followee), "blockerId": { "$in": followers } });
+    }
+    doc! { "$or": either }
 }
 
 fn pair(follower: UserId, followee: UserId) -> Document {

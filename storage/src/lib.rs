@@ -12,8 +12,12 @@ pub mod credentials;
 pub mod embedded;
 mod error;
 pub mod feed;
+#[cfg(test)]
+mod feed_interleavings;
 mod gather;
 pub mod graph;
+#[cfg(test)]
+mod graph_interleavings;
 pub mod idempotency;
 mod lease;
 pub mod migrations;

@@ -142,7 +142,7 @@ impl Store {
         }
     }
 
-    async fn set_flag(&self, lease: &Lease, user: UserId, update: Document) -> Result<bool> {
+    pub(crate) async fn set_flag(&self, lease: &Lease, user: UserId, update: Document) -> Result<bool> {
         until_no_conflict(|| async {
             let mut session = self.begin().await?;
             if !lease.hold(&mut session).await? {
@@ -173,7 +173,7 @@ impl Store {
         self.set_flag(lease, user, doc! { "$set": { "outlier.state": "ready" } }).await
     }
 
-    async fn build_range(&self, lease: &Lease, user: bson::Uuid, from: i64, to: i64) -> Result<bool> {
+    pub(crate) async fn build_range(&self, lease: &Lease, user: bson::Uuid, from: i64, to: i64) -> Result<bool> {
         let mut session = self.begin().await?;
         if !lease.hold(&mut session).await? {
             return Ok(false);

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::{
     Result, Store,
-    collections::{FOLLOWS, POSTS, TIMELINE_ENTRIES, TIMELINES, USERS},
+    collections::{FOLLOWS, POSTS, TIMELINE_ENTRIES, TIMELINES, USERS, timelines::ENTRY_LIVES},
     error::is_duplicate_key,
     graph::{FollowDoc, IdDoc},
     pending::Progress,
@@ -47,8 +47,8 @@ const BACKOFF_MS: u64 = 100;
 /// Entries that a window keeps: forty pages. What is older is pulled.
 const WINDOW: u64 = 800;
 
-/// How far back a window can be complete: entries are deleted 60 days after their posts were written, and the check comes a day before.
-const WINDOW_AGE: Duration = Duration::from_secs(59 * 24 * 3600);
+/// How long before its time an entry is no longer relied on: clocks differ, and a page is read within minutes.
+const RUN_OUT_MARGIN: Duration = Duration::from_hours(24);
 
 /// How often a reader's window is looked at for trimming.
 const TRIM_EVERY: Duration = Duration::from_secs(3600);
@@ -88,7 +88,7 @@ impl TimelineDoc {
 
 /// How a turn of one fan-out ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+pub(crate) enum Turn {
     /// Every follower has it.
     Done,
     /// There are more followers.
@@ -146,7 +146,7 @@ impl Store {
     }
 
     /// Claims the post that has waited longest. The claim is in `runAfter` too: a crashed worker's post comes up again by itself.
-    async fn claim_post(&self) -> Result<Option<PostDoc>> {
+    pub(crate) async fn claim_post(&self) -> Result<Option<PostDoc>> {
         let at = now();
         let until = at.plus(Duration::from_millis(CLAIM_MS.unsigned_abs()));
         let due = doc! { "delivery.state": "pending", "delivery.runAfter": { "$lte": date(at) }, "state": "live" };
@@ -163,11 +163,27 @@ impl Store {
         Ok(claimed)
     }
 
-    /// Delivers one turn of a claimed post. Gives the number of entries.
+    /// Delivers one turn of a claimed post. Gives the number of entries. A turn that fails is tried again when the claim has run out; after
+    /// too many of them in a row the post is parked.
     async fn deliver(&self, post: &PostDoc) -> Result<usize> {
         let mut entered = 0;
-        let turn = self.deliver_turn(post, &mut entered).await?;
+        let turn = self.deliver_turn(post, &mut entered).await;
         metrics::counter!("fanout_entries_total").increment(entered as u64);
+        match turn {
+            Ok(turn) => self.end_turn(post, turn).await?,
+            Err(fault) => {
+                if post.delivery.attempts >= ATTEMPTS {
+                    metrics::counter!("fanout_parked_total").increment(1);
+                    self.end_claim(post, doc! { "$unset": { "delivery.lease": "", "delivery.runAfter": "" } }).await?;
+                }
+                return Err(fault);
+            }
+        }
+        Ok(entered)
+    }
+
+    /// Notes on the post how its turn ended, if the claim still stands.
+    pub(crate) async fn end_turn(&self, post: &PostDoc, turn: Turn) -> Result<()> {
         let next = match turn {
             Turn::Done => {
                 let lag = now().since(ids::time_of(post.id.into()));
@@ -180,10 +196,14 @@ impl Store {
             Turn::More => {
                 doc! { "$set": { "delivery.runAfter": date(now()), "delivery.attempts": 0 }, "$unset": { "delivery.lease": "" } }
             }
-            Turn::Lost => return Ok(entered),
+            Turn::Lost => return Ok(()),
         };
+        self.end_claim(post, next).await
+    }
+
+    async fn end_claim(&self, post: &PostDoc, next: Document) -> Result<()> {
         self.coll::<PostDoc>(POSTS).update_one(held(post), next).await?;
-        Ok(entered)
+        Ok(())
     }
 
     async fn deliver_turn(&self, post: &PostDoc, entered: &mut usize) -> Result<Turn> {
@@ -192,14 +212,10 @@ impl Store {
             Some(seq) => seq + 1,
             None => {
                 // The edges without a `seq` first: one that gets its `seq` meanwhile is found again above.
-                let pending = doc! { "pending": true, "followeeId": author, "state": "active" };
-                let pending =
-                    self.coll::<FollowerDoc>(FOLLOWS).find(pending).projection(doc! { "_id": 0, "followerId": 1 }).await?;
-                let mut batches = pending.map_ok(|edge| edge.follower_id).try_chunks(usize::try_from(BATCH).unwrap_or(1));
-                while let Some(owners) = batches.try_next().await.map_err(|error| error.1)? {
-                    *entered += self.enter(&owners, author, slot).await?;
+                let owners = self.pending_owners(author).await?;
+                for owners in owners.chunks(usize::try_from(BATCH).unwrap_or(1)) {
+                    *entered += self.enter(owners, author, slot).await?;
                 }
-                *entered += self.enter(&[author], author, slot).await?;
                 1
             }
         };
@@ -209,9 +225,7 @@ impl Store {
             if next > last {
                 return Ok(Turn::Done);
             }
-            let range = doc! { "followeeId": author, "seq": { "$gte": next, "$lt": next + BATCH }, "state": "active" };
-            let edges = self.coll::<FollowerDoc>(FOLLOWS).find(range).projection(doc! { "_id": 0, "followerId": 1 }).await?;
-            let owners: Vec<bson::Uuid> = edges.map_ok(|edge| edge.follower_id).try_collect().await?;
+            let owners = self.counted_owners(author, next).await?;
             *entered += self.enter(&owners, author, slot).await?;
             next += BATCH;
             if next > last {
@@ -222,6 +236,24 @@ impl Store {
             }
         }
         Ok(Turn::More)
+    }
+
+    /// The readers whose follow of `author` is not counted (or is being taken back into the count), and the author.
+    pub(crate) async fn pending_owners(&self, author: bson::Uuid) -> Result<Vec<bson::Uuid>> {
+        let pending = doc! { "pending": true, "followeeId": author, "state": "active" };
+        let mut owners = self.owners(pending).await?;
+        owners.push(author);
+        Ok(owners)
+    }
+
+    /// A batch of the readers whose follow of `author` is counted, from a `seq` on.
+    pub(crate) async fn counted_owners(&self, author: bson::Uuid, from: i64) -> Result<Vec<bson::Uuid>> {
+        self.owners(doc! { "followeeId": author, "seq": { "$gte": from, "$lt": from + BATCH }, "state": "active" }).await
+    }
+
+    async fn owners(&self, edges: Document) -> Result<Vec<bson::Uuid>> {
+        let edges = self.coll::<FollowerDoc>(FOLLOWS).find(edges).projection(doc! { "_id": 0, "followerId": 1 }).await?;
+        Ok(edges.map_ok(|edge| edge.follower_id).try_collect().await?)
     }
 
     async fn follower_seq(&self, user: bson::Uuid) -> Result<i64> {
@@ -235,14 +267,14 @@ impl Store {
     }
 
     /// Notes how far a fan-out has come, if the claim still stands, and renews it.
-    async fn advance(&self, post: &PostDoc, cursor: i64) -> Result<bool> {
+    pub(crate) async fn advance(&self, post: &PostDoc, cursor: i64) -> Result<bool> {
         let until = date(now().plus(Duration::from_millis(CLAIM_MS.unsigned_abs())));
         let set = doc! { "$set": { "delivery.cursor": cursor, "delivery.lease.until": until, "delivery.runAfter": until } };
         Ok(self.coll::<PostDoc>(POSTS).update_one(held(post), set).await?.matched_count == 1)
     }
 
     /// Enters one act into windows. Entering it again is a no-op.
-    async fn enter(&self, owners: &[bson::Uuid], actor: bson::Uuid, post: bson::Uuid) -> Result<usize> {
+    pub(crate) async fn enter(&self, owners: &[bson::Uuid], actor: bson::Uuid, post: bson::Uuid) -> Result<usize> {
         let at = date(ids::time_of(post.into()));
         let entries =
             owners.iter().map(|owner| NewEntryDoc { owner_id: *owner, post_id: post, actor_id: actor, slot: post, at }).collect();
@@ -292,45 +324,57 @@ impl Store {
         Ok(Progress::Did(done))
     }
 
-    /// Enters the followee's posts down to the reader's `completeSince`, then marks the edge, if it is still the follow it was read for.
+    /// Enters the followee's posts down to the reader's `completeSince`, then marks the edge.
     async fn merge(&self, edge: &FollowDoc) -> Result<()> {
-        let since = self.complete_since(edge.follower()).await?;
-        let mut from = since;
+        let mut from = self.complete_since(edge.follower()).await?;
         loop {
-            // Posts that are pulled for good stay pulled.
-            let posts = doc! {
-                "author.userId": edge.followee_id,
-                "_id": { "$gte": b(from) },
-                "state": "live",
-                "delivery.state": { "$ne": "pull" },
-            };
-            let found =
-                self.coll::<IdDoc>(POSTS).find(posts).sort(doc! { "_id": 1 }).limit(BATCH).projection(doc! { "_id": 1 }).await?;
-            let posts: Vec<bson::Uuid> = found.map_ok(|post| post.id).try_collect().await?;
-            let Some(last) = posts.last().copied() else { break };
-            let entry = |post: &bson::Uuid| NewEntryDoc {
-                owner_id: edge.follower_id,
-                post_id: *post,
-                actor_id: edge.followee_id,
-                slot: *post,
-                at: date(ids::time_of((*post).into())),
-            };
-            let full = i64::try_from(posts.len()) == Ok(BATCH);
-            self.insert_entries(posts.iter().map(entry).collect()).await?;
-            if !full {
-                break;
+            let posts = self.posts_to_merge(edge, from).await?;
+            self.merge_posts(edge, &posts).await?;
+            match posts.last() {
+                Some(last) if i64::try_from(posts.len()) == Ok(BATCH) => {
+                    from = Uuid::from_u128(Uuid::from(*last).as_u128() + 1);
+                }
+                _ => break,
             }
-            from = Uuid::from_u128(Uuid::from(last).as_u128() + 1);
         }
+        self.mark_merged(edge).await
+    }
+
+    /// A batch of the followee's posts, oldest first, from an id on; but for those that are pulled for good, which stay pulled.
+    pub(crate) async fn posts_to_merge(&self, edge: &FollowDoc, from: Uuid) -> Result<Vec<bson::Uuid>> {
+        let posts = doc! {
+            "author.userId": edge.followee_id,
+            "_id": { "$gte": b(from) },
+            "state": "live",
+            "delivery.state": { "$ne": "pull" },
+        };
+        let found =
+            self.coll::<IdDoc>(POSTS).find(posts).sort(doc! { "_id": 1 }).limit(BATCH).projection(doc! { "_id": 1 }).await?;
+        Ok(found.map_ok(|post| post.id).try_collect().await?)
+    }
+
+    /// Enters posts of the followee into the follower's window.
+    pub(crate) async fn merge_posts(&self, edge: &FollowDoc, posts: &[bson::Uuid]) -> Result<usize> {
+        let entry = |post: &bson::Uuid| NewEntryDoc {
+            owner_id: edge.follower_id,
+            post_id: *post,
+            actor_id: edge.followee_id,
+            slot: *post,
+            at: date(ids::time_of((*post).into())),
+        };
+        self.insert_entries(posts.iter().map(entry).collect()).await
+    }
+
+    /// Marks the edge merged, if it is still the follow that its posts were read for.
+    pub(crate) async fn mark_merged(&self, edge: &FollowDoc) -> Result<()> {
         let this = doc! { "_id": edge.id, "wish": edge.wish, "merged": false };
         self.coll::<FollowDoc>(FOLLOWS).update_one(this, doc! { "$set": { "merged": true } }).await?;
         Ok(())
     }
 
-    /// The slot down to which a reader's window is complete: that of the registration where nothing was trimmed yet, for nobody follows
-    /// anybody before.
+    /// The slot down to which a reader's window is complete.
     pub(crate) async fn complete_since(&self, reader: UserId) -> Result<Uuid> {
-        Ok(complete_since(reader, self.timeline(reader).await?, now()))
+        Ok(window_start(reader, self.timeline(reader).await?, now()))
     }
 
     pub(crate) async fn timeline(&self, reader: UserId) -> Result<Option<TimelineDoc>> {
@@ -376,6 +420,14 @@ impl Store {
     /// Cuts a window to its newest `keep` entries: first `completeSince` is raised, then what lies below is deleted, so that no reader
     /// takes a half deleted window for a complete one.
     pub async fn trim_timeline(&self, reader: UserId, keep: u64, at: Timestamp) -> Result<()> {
+        if let Some(slot) = self.raise_complete_since(reader, keep, at).await? {
+            self.drop_below(reader, slot).await?;
+        }
+        Ok(())
+    }
+
+    /// The first half of a trim. Gives the slot down to which the window is complete now, if it had so many entries.
+    pub(crate) async fn raise_complete_since(&self, reader: UserId, keep: u64, at: Timestamp) -> Result<Option<bson::Uuid>> {
         let oldest = self
             .coll::<EntryDoc>(TIMELINE_ENTRIES)
             .find_one(doc! { "ownerId": b(reader) })
@@ -383,10 +435,15 @@ impl Store {
             .skip(keep.saturating_sub(1))
             .projection(doc! { "_id": 0, "postId": 1, "actorId": 1, "slot": 1 })
             .await?;
-        let Some(oldest) = oldest else { return Ok(()) };
-        let raise = doc! { "$max": { "completeSince": oldest.slot }, "$setOnInsert": { "lastReadAt": date(at) } };
+        let Some(EntryDoc { slot, .. }) = oldest else { return Ok(None) };
+        let raise = doc! { "$max": { "completeSince": slot }, "$setOnInsert": { "lastReadAt": date(at) } };
         self.coll::<Document>(TIMELINES).update_one(doc! { "_id": b(reader) }, raise).upsert(true).await?;
-        let below = doc! { "ownerId": b(reader), "slot": { "$lt": oldest.slot } };
+        Ok(Some(slot))
+    }
+
+    /// The second half of a trim.
+    pub(crate) async fn drop_below(&self, reader: UserId, slot: bson::Uuid) -> Result<()> {
+        let below = doc! { "ownerId": b(reader), "slot": { "$lt": slot } };
         self.coll::<EntryDoc>(TIMELINE_ENTRIES).delete_many(below).await?;
         Ok(())
     }
@@ -400,10 +457,11 @@ impl Store {
     }
 }
 
-/// The slot down to which a window is complete: what its document says, or the registration, but never longer ago than entries live.
-pub(crate) fn complete_since(reader: UserId, timeline: Option<TimelineDoc>, at: Timestamp) -> Uuid {
-    let since = timeline.map_or(reader.0, |timeline| timeline.complete_since.into());
-    since.max(ids::floor_at(at.minus(WINDOW_AGE)))
+/// The slot down to which a window is complete: that of the registration where nothing was trimmed yet, for nobody follows anybody
+/// before; and never so far down that entries may have run out.
+pub(crate) fn window_start(reader: UserId, timeline: Option<TimelineDoc>, at: Timestamp) -> Uuid {
+    let trimmed = timeline.map_or(reader.0, |timeline| timeline.complete_since.into());
+    trimmed.max(ids::floor_at(at.minus(ENTRY_LIVES - RUN_OUT_MARGIN)))
 }
 
 /// The post as long as the claim on it stands.

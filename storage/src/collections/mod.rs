@@ -10,7 +10,7 @@ mod idempotency;
 mod operations;
 pub(crate) mod posts;
 mod sessions;
-mod timelines;
+pub(crate) mod timelines;
 mod users;
 
 use std::time::Duration;

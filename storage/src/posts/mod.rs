@@ -91,8 +91,9 @@ impl Store {
         let mentions = self.mentioned(&new.text).await?;
         let delivery = fanout::delivery(self.settings().feed_model, writer.outlier.is_some());
         if delivery == Delivery::Pull && writer.pulled_since.is_none() {
-            // Before the insert: readers pull from the authors marked so, and must never miss one.
-            self.mark_pulled(writer.id, new.id.time()).await?;
+            // Before the insert: readers pull from the authors marked so, and must never miss one. The time is that of the mark, not of the
+            // post, whose id may have been made long before: others look for marks that are newer than those they know.
+            self.mark_pulled(writer.id, now()).await?;
         }
         let (id, author) = (new.id, new.author);
         let mut post = new.into_doc(writer, mentions, delivery);
