@@ -21,7 +21,7 @@ use crate::{
     Result, Store,
     bulk::Statement,
     collections::{FOLLOWS, MIGRATIONS, USER_OVERFLOW, USERS},
-    graph::{FollowDoc, IdDoc},
+    graph::{FollowDoc, FollowState, IdDoc},
     lease::Lease,
     seq_page::Slice,
     store::{b, commit, date, now, until_no_conflict},
@@ -260,8 +260,9 @@ impl Store {
         let seqs: Vec<i64> = found.values().flat_map(|page| page.followers.iter().map(|entry| entry.seq)).filter(inside).collect();
         let mut edges = Vec::with_capacity(seqs.len());
         if !seqs.is_empty() {
-            let shown = doc! { "followeeId": user, "seq": { "$in": seqs }, "state": "active" };
-            edges = self.coll::<FollowDoc>(FOLLOWS).find(shown).await?.try_collect().await?;
+            let shown = doc! { "followeeId": user, "seq": { "$in": seqs } };
+            let found = self.coll::<FollowDoc>(FOLLOWS).find(shown).await?;
+            edges = found.try_filter(|edge| std::future::ready(edge.state == FollowState::Active)).try_collect().await?;
         }
         // A page that is not there is empty, or not built yet: neighbouring gaps are read from the index as one range.
         let mut gap: Option<Slice> = None;

@@ -18,7 +18,7 @@ use crate::{
     Result, Store,
     collections::{FOLLOWS, POSTS, TIMELINE_ENTRIES, TIMELINES, USERS, timelines::ENTRY_LIVES},
     error::is_duplicate_key,
-    graph::{FollowDoc, IdDoc},
+    graph::{FollowDoc, FollowState, IdDoc},
     pending::Progress,
     posts::PostDoc,
     store::{b, date, now},
@@ -49,6 +49,9 @@ const WINDOW: u64 = 800;
 
 /// How long before its time an entry is no longer relied on: clocks differ, and a page is read within minutes.
 const RUN_OUT_MARGIN: Duration = Duration::from_hours(24);
+
+/// How far back the window of a new reader reaches.
+const BEFORE_REGISTRATION: Duration = Duration::from_hours(14 * 24);
 
 /// How often a reader's window is looked at for trimming.
 const TRIM_EVERY: Duration = Duration::from_secs(3600);
@@ -240,7 +243,7 @@ impl Store {
 
     /// The readers whose follow of `author` is not counted (or is being taken back into the count), and the author.
     pub(crate) async fn pending_owners(&self, author: bson::Uuid) -> Result<Vec<bson::Uuid>> {
-        let pending = doc! { "pending": true, "followeeId": author, "state": "active" };
+        let pending = doc! { "pending": true, "followeeId": author };
         let mut owners = self.owners(pending).await?;
         owners.push(author);
         Ok(owners)
@@ -248,12 +251,15 @@ impl Store {
 
     /// A batch of the readers whose follow of `author` is counted, from a `seq` on.
     pub(crate) async fn counted_owners(&self, author: bson::Uuid, from: i64) -> Result<Vec<bson::Uuid>> {
-        self.owners(doc! { "followeeId": author, "seq": { "$gte": from, "$lt": from + BATCH }, "state": "active" }).await
+        self.owners(doc! { "followeeId": author, "seq": { "$gte": from, "$lt": from + BATCH } }).await
     }
 
     async fn owners(&self, edges: Document) -> Result<Vec<bson::Uuid>> {
-        let edges = self.coll::<FollowerDoc>(FOLLOWS).find(edges).projection(doc! { "_id": 0, "followerId": 1 }).await?;
-        Ok(edges.map_ok(|edge| edge.follower_id).try_collect().await?)
+        // By the index alone: a server may read all of the author's edges for a condition that the index does not have.
+        let edges =
+            self.coll::<FollowerDoc>(FOLLOWS).find(edges).projection(doc! { "_id": 0, "followerId": 1, "state": 1 }).await?;
+        let active = edges.try_filter(|edge| std::future::ready(edge.state == FollowState::Active));
+        Ok(active.map_ok(|edge| edge.follower_id).try_collect().await?)
     }
 
     async fn follower_seq(&self, user: bson::Uuid) -> Result<i64> {
@@ -412,7 +418,8 @@ impl Store {
     /// Notes that a reader has read, and cuts the window to its length.
     pub(crate) async fn note_read(&self, reader: UserId) -> Result<()> {
         let at = now();
-        let read = doc! { "$set": { "lastReadAt": date(at) }, "$setOnInsert": { "completeSince": b(reader) } };
+        let since = b(window_start(reader, None, at));
+        let read = doc! { "$set": { "lastReadAt": date(at) }, "$setOnInsert": { "completeSince": since } };
         self.coll::<Document>(TIMELINES).update_one(doc! { "_id": b(reader) }, read).upsert(true).await?;
         self.trim_timeline(reader, WINDOW, at).await
     }
@@ -457,10 +464,12 @@ impl Store {
     }
 }
 
-/// The slot down to which a window is complete: that of the registration where nothing was trimmed yet, for nobody follows anybody
-/// before; and never so far down that entries may have run out.
+/// The slot down to which a window is complete: two weeks before the registration where nothing was trimmed yet (nobody follows anybody
+/// before, and each follow brings posts down to there, so that a new reader's first pages come from the window); and never so far down
+/// that entries may have run out.
 pub(crate) fn window_start(reader: UserId, timeline: Option<TimelineDoc>, at: Timestamp) -> Uuid {
-    let trimmed = timeline.map_or(reader.0, |timeline| timeline.complete_since.into());
+    let untrimmed = || ids::floor_at(reader.time().minus(BEFORE_REGISTRATION));
+    let trimmed = timeline.map_or_else(untrimmed, |timeline| timeline.complete_since.into());
     trimmed.max(ids::floor_at(at.minus(ENTRY_LIVES - RUN_OUT_MARGIN)))
 }
 
@@ -474,4 +483,5 @@ fn held(post: &PostDoc) -> Document {
 #[serde(rename_all = "camelCase")]
 struct FollowerDoc {
     follower_id: bson::Uuid,
+    state: FollowState,
 }
