@@ -349,8 +349,8 @@ mod tests {
 
     #[test]
     fn a_metric_is_summed_over_its_labels() {
-        let text = "# TYPE fanout_entries_total counter\nrookery_fanout_entries_total{worker=\"a b\"} 3\n\
-                    fanout_entries_total{worker=\"c\"} 4\nrookery_fanout_entries_total_more 9\n";
+        let text = "# TYPE fanout_entries_total counter\nfanout_entries_total{worker=\"a b\"} 3\n\
+                    fanout_entries_total{worker=\"c\"} 4\nfanout_entries_total_more 9\n";
         assert_eq!(sum_of_metric(text, FANOUT_ENTRIES), Ok(7));
         assert_eq!(sum_of_metric("", FANOUT_ENTRIES), Ok(0));
         assert!(sum_of_metric("fanout_entries_total x\n", FANOUT_ENTRIES).is_err());
