@@ -54,7 +54,7 @@ const RUN_OUT_MARGIN: Duration = Duration::from_hours(24);
 const BEFORE_REGISTRATION: Duration = Duration::from_hours(14 * 24);
 
 /// How often a reader's window is looked at for trimming.
-const TRIM_EVERY: Duration = Duration::from_secs(3600);
+const TRIM_EVERY: Duration = Duration::from_hours(1);
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -211,16 +211,15 @@ impl Store {
 
     async fn deliver_turn(&self, post: &PostDoc, entered: &mut usize) -> Result<Turn> {
         let (author, slot) = (post.author.user_id, post.id);
-        let mut next = match post.delivery.cursor {
-            Some(seq) => seq + 1,
-            None => {
-                // The edges without a `seq` first: one that gets its `seq` meanwhile is found again above.
-                let owners = self.pending_owners(author).await?;
-                for owners in owners.chunks(usize::try_from(BATCH).unwrap_or(1)) {
-                    *entered += self.enter(owners, author, slot).await?;
-                }
-                1
+        let mut next = if let Some(seq) = post.delivery.cursor {
+            seq + 1
+        } else {
+            // The edges without a `seq` first: one that gets its `seq` meanwhile is found again above.
+            let owners = self.pending_owners(author).await?;
+            for owners in owners.chunks(usize::try_from(BATCH).unwrap_or(1)) {
+                *entered += self.enter(owners, author, slot).await?;
             }
+            1
         };
         for _ in 0..TURN {
             // Read before the edges: a follower counted later was pending when this turn began, or follows a post that was there already.
@@ -470,7 +469,7 @@ impl Store {
 pub(crate) fn window_start(reader: UserId, timeline: Option<TimelineDoc>, at: Timestamp) -> Uuid {
     let untrimmed = || ids::floor_at(reader.time().minus(BEFORE_REGISTRATION));
     let trimmed = timeline.map_or_else(untrimmed, |timeline| timeline.complete_since.into());
-    trimmed.max(ids::floor_at(at.minus(ENTRY_LIVES - RUN_OUT_MARGIN)))
+    trimmed.max(ids::floor_at(at.minus(ENTRY_LIVES.saturating_sub(RUN_OUT_MARGIN))))
 }
 
 /// The post as long as the claim on it stands.

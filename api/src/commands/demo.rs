@@ -23,11 +23,11 @@ pub(super) const THRESHOLD: i64 = 200;
 const ACCOUNTS: usize = 2_000;
 /// Follows of each account on average; whom it follows falls off as one over the rank (Zipf).
 const FOLLOWS: usize = 20;
-const POSTS: usize = 2_500;
-const COMMENTS: usize = 2_500;
+const POSTS: usize = 1_500;
+const COMMENTS: usize = 1_500;
 /// The demo's accounts are a month old, and its posts are spread over the last two weeks.
-const ACCOUNTS_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
-const POSTS_AGE: Duration = Duration::from_secs(14 * 24 * 3600);
+const ACCOUNTS_AGE: Duration = Duration::from_hours(30 * 24);
+const POSTS_AGE: Duration = Duration::from_hours(14 * 24);
 /// Calls of the store side by side.
 const SIDE_BY_SIDE: usize = 8;
 
@@ -137,10 +137,10 @@ async fn posts(store: &Store, accounts: &[UserId], random: &mut SmallRng) -> any
 
 async fn comments(store: &Store, accounts: &[UserId], posts: &[PostId], random: &mut SmallRng) -> anyhow::Result<()> {
     let bar = progress(COMMENTS, "comments");
-    let newest_first = Zipf::new(f64::from(2_499), 0.8)?;
+    let newest_first = Zipf::new(f64::from(1_499), 0.8)?;
     let mut comments = Vec::with_capacity(COMMENTS);
     for _ in 0..COMMENTS {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank from 1 to 2,499")]
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank from 1 to 1,499")]
         let post = posts[posts.len() - newest_first.sample(random) as usize];
         comments.push(NewComment {
             id: CommentId(rookery_storage::new_id()),
