@@ -17,6 +17,7 @@ use futures::TryStreamExt as _;
 use rookery_domain::{
     Limit, Page, PostId, UserId,
     feed::{Act, FeedItem, merge, reason},
+    ids,
     page::TimeCursor,
 };
 use serde::Deserialize;
@@ -102,14 +103,16 @@ impl Store {
     pub async fn feed(&self, reader: UserId, cursor: Option<TimeCursor>, limit: Limit) -> Result<Page<FeedItem, TimeCursor>> {
         let (at, newest) = (now(), cursor.is_none());
         let reader = self.reader(reader).await?;
-        let age_ms = at.since(reader.id.time()).as_millis().max(1);
+        // Below the window everybody followed is asked: no slice reaches there before what lies above is used up.
+        let first = ids::time_of(window_start(reader.id, None, at));
+        let age_ms = at.since(first).as_millis().max(1);
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_precision_loss,
             reason = "an estimate of how long a slice should be"
         )]
         let total = densities().get(&reader.id).map_or(UNKNOWN_TOTAL, |density| density * age_ms as f64).max(LEAST_TOTAL) as i64;
-        let extent = Extent { first: reader.id.time(), total, now: at };
+        let extent = Extent { first, total, now: at };
         let page = time_page::newest_first(cursor, limit, extent, async |slice| self.feed_slice(&reader, slice).await).await?;
         if let (Some(first), Some(last)) = (page.items.first(), page.items.last())
             && page.items.len() > 1
