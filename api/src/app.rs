@@ -26,8 +26,9 @@ use crate::{
     workers::{Work, Workers},
 };
 
-/// How long requests may take to finish after the stop: the process is gone within ten seconds, and closing takes one at most.
-const FINISH_WITHIN: Duration = Duration::from_secs(8);
+/// How long requests may take to finish after the stop: background work may take as long again, and with the
+/// closing of connections the process is gone within ten seconds.
+pub const FINISH_WITHIN: Duration = Duration::from_secs(4);
 
 /// How long a connection is kept for the next request: longer than the usual minute of a proxy, so that it is the proxy who closes
 /// and no request meets a closed connection.
@@ -69,7 +70,7 @@ impl Application {
         let lifecycle = Arc::new(Lifecycle { workers: Workers::start(works, &store, &stop), stop: stop.clone() });
         tokio::spawn(tidy(limits.clone().into_inner(), stop.clone()));
 
-        let origins = config.cors_origins.clone();
+        let (origins, bench) = (config.cors_origins.clone(), config.bench);
         let (shared_store, shared_lifecycle) = (store.clone(), lifecycle.clone());
         let server = HttpServer::new(move || {
             let (app, _document) = App::new()
@@ -83,11 +84,16 @@ impl Application {
                 .configure(routes::configure)
                 .split_for_parts();
             // Wrapped from inside out.
-            app.configure(routes::configure_pages)
-                .wrap(Compress::default())
-                .wrap(from_fn(protect))
-                .wrap(Condition::new(origins != CorsOrigins::Only(Vec::new()), cors(&origins)))
-                .wrap(from_fn(observe))
+            app.configure(|app| {
+                if bench {
+                    routes::configure_bench(app);
+                }
+            })
+            .configure(routes::configure_pages)
+            .wrap(Compress::default())
+            .wrap(from_fn(protect))
+            .wrap(Condition::new(origins != CorsOrigins::Only(Vec::new()), cors(&origins)))
+            .wrap(from_fn(observe))
         })
         .keep_alive(KEEP_ALIVE)
         .shutdown_timeout(FINISH_WITHIN.as_secs())
@@ -122,10 +128,19 @@ impl Application {
     /// The server failed.
     pub async fn run_until_stopped(self) -> io::Result<()> {
         let Self { server, lifecycle, store, .. } = self;
-        let served = server.await;
-        // Also where the server ended by itself.
-        lifecycle.stop.cancel();
-        if tokio::time::timeout(FINISH_WITHIN, lifecycle.workers.wait()).await.is_err() {
+        let serve = async {
+            let served = server.await;
+            // Also where the server ended by itself.
+            lifecycle.stop.cancel();
+            served
+        };
+        // Beside the requests, not after them: together they have the time that one of them may take.
+        let work = async {
+            lifecycle.stop.cancelled().await;
+            tokio::time::timeout(FINISH_WITHIN, lifecycle.workers.wait()).await
+        };
+        let (served, worked) = tokio::join!(serve, work);
+        if worked.is_err() {
             tracing::warn!("background work did not end in time; its leases will lapse");
         }
         store.close().await;

@@ -1,17 +1,23 @@
 //! The subcommands. What they print is their report, for people; everything else goes to the log.
 
 pub(crate) mod admin;
+mod demo;
+pub(crate) mod import;
 pub(crate) mod migrate;
 pub(crate) mod openapi;
 pub(crate) mod serve;
+pub(crate) mod verify;
+pub(crate) mod work;
 
-use std::io::Write as _;
+use std::{io::Write as _, time::Duration};
 
 use anyhow::Context as _;
+use indicatif::{ProgressBar, ProgressStyle};
 use rookery_api::config::Config;
 use rookery_storage::{
     Store,
     embedded::{Embedded, EmbeddedOptions},
+    migrations,
 };
 use secrecy::ExposeSecret as _;
 
@@ -35,6 +41,16 @@ impl Database {
         };
         let store = Store::connect(uri, &config.database, config.settings).await.context("cannot connect to the database")?;
         Ok(Self { store, embedded })
+    }
+
+    /// Makes sure that the database has the schema of this version: an embedded one is brought to it.
+    pub(crate) async fn ready(&self) -> anyhow::Result<()> {
+        if self.is_embedded() {
+            migrations::migrate(&self.store).await?;
+        } else {
+            migrations::check(&self.store).await?;
+        }
+        Ok(())
     }
 
     /// Whether the database is the embedded one, which is nobody else's.
@@ -62,4 +78,14 @@ pub(crate) fn report(text: &str) -> anyhow::Result<()> {
 #[expect(clippy::print_stderr, reason = "the report of a command")]
 pub(crate) fn report_failure(error: &anyhow::Error) {
     eprintln!("rookery: {error:#}");
+}
+
+/// A progress bar for a step of `total` items; without a terminal it prints nothing.
+pub(crate) fn progress(total: usize, what: &'static str) -> ProgressBar {
+    let bar = ProgressBar::new(total as u64).with_message(what);
+    if let Ok(style) = ProgressStyle::with_template("{msg:>12} [{bar:40}] {pos}/{len} {per_sec} {eta}") {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
 }

@@ -95,6 +95,13 @@ pub const VARIABLES: &[Variable] = &[
         help: "Whether callers beyond their limit are refused (600 at once and 100 a second per user, 1500 and 300 per anonymous address)",
     },
     Variable {
+        name: "ROOKERY_BENCH",
+        flag: Some("bench"),
+        value: "on|off",
+        default: Some("off"),
+        help: "Whether `GET /bench/find-one` is there, which load tests compare with; refused unless the service listens on loopback",
+    },
+    Variable {
         name: "ROOKERY_FEED_MODEL",
         flag: Some("feed-model"),
         value: "hybrid|push|pull",
@@ -183,6 +190,8 @@ pub struct Config {
     pub password_hash_cost: PasswordHashCost,
     /// `ROOKERY_RATE_LIMIT`: whether callers beyond their limit are refused.
     pub rate_limit: bool,
+    /// `ROOKERY_BENCH`: whether the route that load tests compare with is there.
+    pub bench: bool,
     /// `ROOKERY_CORS_ORIGINS`.
     pub cors_origins: CorsOrigins,
     /// `ROOKERY_TRUSTED_PROXIES`.
@@ -228,6 +237,10 @@ impl Config {
             &get("ROOKERY_PASSWORD_HASH_COST"),
             &[("default", PasswordHashCost::Default), ("test", PasswordHashCost::Test)],
         )?;
+        let bench = choose("ROOKERY_BENCH", &get("ROOKERY_BENCH"), &[("on", true), ("off", false)])?;
+        if bench && !listen.iter().all(|address| address.ip().is_loopback()) {
+            return Err(refuse("ROOKERY_BENCH", "`on` is only for a service that listens on loopback"));
+        }
         if password_hash_cost == PasswordHashCost::Test && !listen.iter().all(|address| address.ip().is_loopback()) {
             return Err(refuse("ROOKERY_PASSWORD_HASH_COST", "`test` is only for a service that listens on loopback"));
         }
@@ -260,6 +273,7 @@ impl Config {
             },
             password_hash_cost,
             rate_limit: choose("ROOKERY_RATE_LIMIT", &get("ROOKERY_RATE_LIMIT"), &[("on", true), ("off", false)])?,
+            bench,
             cors_origins: if origins.iter().any(|origin| origin == "*") { CorsOrigins::Any } else { CorsOrigins::Only(origins) },
             trusted_proxies: list(&get("ROOKERY_TRUSTED_PROXIES"))
                 .iter()

@@ -25,6 +25,15 @@ enum Command {
     /// Brings the database to the schema of this version
     #[command(after_help = config::help_on_secrets())]
     Migrate,
+    /// Does background work alone, beside processes that serve
+    #[command(after_help = config::help_on_secrets())]
+    Work,
+    /// Checks every invariant and exits 1 where one does not hold
+    #[command(after_help = config::help_on_secrets())]
+    Verify,
+    /// Loads an edge list: accounts without passwords, and who follows whom
+    #[command(after_help = config::help_on_secrets())]
+    Import(commands::import::Options),
     /// Manages administrators
     #[command(subcommand)]
     Admin(commands::admin::Command),
@@ -53,7 +62,10 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
     rookery_api::telemetry::start_log(&config)?;
     match cli.command {
         Command::Serve(options) => commands::serve::run(&config, &options).await,
+        Command::Work => commands::work::run(&config).await,
         Command::Migrate => commands::migrate::run(&config).await,
+        Command::Verify => commands::verify::run(&config).await,
+        Command::Import(options) => commands::import::run(&config, &options).await,
         Command::Admin(command) => commands::admin::run(&config, &command).await,
         Command::Openapi => Ok(()),
     }

@@ -165,3 +165,40 @@ pub async fn protect(
         Err(_elapsed) => Err(Problem::new(Code::Timeout).into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use actix_web::{App, HttpResponse, middleware::from_fn, test as calls, web};
+
+    use super::*;
+
+    #[actix_web::test]
+    async fn a_handler_that_panics_is_500_and_says_nothing_of_it() {
+        async fn fail() -> HttpResponse {
+            panic!("a secret at /src/secret.rs:7")
+        }
+        let app = App::new().route("/", web::get().to(fail)).wrap(from_fn(protect)).wrap(from_fn(observe));
+        let app = calls::init_service(app).await;
+        let answer = calls::try_call_service(&app, calls::TestRequest::get().to_request()).await;
+        let answer = answer.map_or_else(|error| error.error_response(), |answer| answer.map_into_boxed_body().into());
+        assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        let id = answer.headers().get(REQUEST_ID).cloned();
+        let body = actix_web::body::to_bytes(answer.into_body()).await.unwrap_or_default();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+        assert_eq!(body["code"], "internal");
+        assert_eq!(body["requestId"].as_str(), id.as_ref().and_then(|id| id.to_str().ok()));
+        assert!(!body.to_string().contains("secret"), "{body}");
+    }
+
+    #[actix_web::test]
+    async fn what_the_framework_answers_is_a_problem_too() {
+        async fn refuse() -> Result<HttpResponse, Error> {
+            Err(actix_web::error::ErrorBadRequest("half a request"))
+        }
+        let app = calls::init_service(App::new().route("/", web::get().to(refuse)).wrap(from_fn(observe))).await;
+        let answer = calls::call_service(&app, calls::TestRequest::get().to_request()).await;
+        assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
+        let body: serde_json::Value = calls::read_body_json(answer).await;
+        assert_eq!((&body["code"], &body["detail"]), (&"bad_request".into(), &"half a request".into()));
+    }
+}

@@ -100,7 +100,7 @@ impl<C: Cursor> FromRequest for ListQuery<C> {
 /// Makes the body of one list: a concrete type, since a generic one would have its items written out in the OpenAPI document instead
 /// of referred to.
 ///
-/// ```ignore
+/// ```text
 /// page_of! {
 ///     /// Followers of an account.
 ///     FollowerPage of FollowerResponse

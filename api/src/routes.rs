@@ -59,6 +59,17 @@ fn api(api: &mut ServiceConfig<'_>) {
         .service(feed::get_feed);
 }
 
+/// What load tests compare with, where the configuration asks for it: behind everything that a request under `/api/v1` passes.
+pub fn configure_bench(bench: &mut web::ServiceConfig) {
+    bench.service(
+        web::scope("/bench")
+            .wrap(from_fn(limits::limit))
+            .wrap(from_fn(authenticate))
+            .wrap(from_fn(limits::limit_refused))
+            .service(operations::find_one),
+    );
+}
+
 /// The documentation's page, and what no route takes.
 pub fn configure_pages(pages: &mut web::ServiceConfig) {
     let ui = Config::from(openapi::DOCUMENT_PATH)

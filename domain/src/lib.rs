@@ -5,6 +5,7 @@
 
 pub mod comments;
 pub mod credentials;
+pub mod edge_list;
 pub mod email;
 pub mod fanout;
 pub mod feed;

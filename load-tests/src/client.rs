@@ -19,7 +19,7 @@ pub(crate) const PAGE: usize = 20;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The counter of `/metrics` that the fan-out is measured by.
-const FANOUT_ENTRIES: &str = "rookery_fanout_entries_total";
+const FANOUT_ENTRIES: &str = "fanout_entries_total";
 
 /// A service. Cloning is cheap.
 #[derive(Debug, Clone)]
@@ -349,10 +349,10 @@ mod tests {
 
     #[test]
     fn a_metric_is_summed_over_its_labels() {
-        let text = "# TYPE rookery_fanout_entries_total counter\nrookery_fanout_entries_total{worker=\"a b\"} 3\n\
-                    rookery_fanout_entries_total{worker=\"c\"} 4\nrookery_fanout_entries_total_more 9\n";
+        let text = "# TYPE fanout_entries_total counter\nfanout_entries_total{worker=\"a b\"} 3\n\
+                    fanout_entries_total{worker=\"c\"} 4\nfanout_entries_total_more 9\n";
         assert_eq!(sum_of_metric(text, FANOUT_ENTRIES), Ok(7));
         assert_eq!(sum_of_metric("", FANOUT_ENTRIES), Ok(0));
-        assert!(sum_of_metric("rookery_fanout_entries_total x\n", FANOUT_ENTRIES).is_err());
+        assert!(sum_of_metric("fanout_entries_total x\n", FANOUT_ENTRIES).is_err());
     }
 }

@@ -17,6 +17,7 @@ use futures::TryStreamExt as _;
 use rookery_domain::{
     Limit, Page, PostId, UserId,
     feed::{Act, FeedItem, merge, reason},
+    ids,
     page::TimeCursor,
 };
 use serde::Deserialize;
@@ -26,6 +27,7 @@ use uuid::Uuid;
 use crate::{
     Error, Result, Store,
     collections::{FOLLOWS, POSTS},
+    graph::FollowState,
     posts::PostDoc,
     store::{b, now},
     time_page::{self, Extent, Slice},
@@ -68,6 +70,7 @@ struct Reader {
 struct EdgeDoc {
     followee_id: bson::Uuid,
     merged: bool,
+    state: FollowState,
 }
 
 #[derive(Debug, Deserialize)]
@@ -100,14 +103,16 @@ impl Store {
     pub async fn feed(&self, reader: UserId, cursor: Option<TimeCursor>, limit: Limit) -> Result<Page<FeedItem, TimeCursor>> {
         let (at, newest) = (now(), cursor.is_none());
         let reader = self.reader(reader).await?;
-        let age_ms = at.since(reader.id.time()).as_millis().max(1);
+        // Below the window everybody followed is asked: no slice reaches there before what lies above is used up.
+        let first = ids::time_of(window_start(reader.id, None, at));
+        let age_ms = at.since(first).as_millis().max(1);
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_precision_loss,
             reason = "an estimate of how long a slice should be"
         )]
         let total = densities().get(&reader.id).map_or(UNKNOWN_TOTAL, |density| density * age_ms as f64).max(LEAST_TOTAL) as i64;
-        let extent = Extent { first: reader.id.time(), total, now: at };
+        let extent = Extent { first, total, now: at };
         let page = time_page::newest_first(cursor, limit, extent, async |slice| self.feed_slice(&reader, slice).await).await?;
         if let (Some(first), Some(last)) = (page.items.first(), page.items.last())
             && page.items.len() > 1
@@ -128,7 +133,7 @@ impl Store {
         const FEW: usize = 500;
         let undelivered = self.shared().undelivered();
         let me = b(id);
-        let mut filter = doc! { "followerId": me, "state": "active" };
+        let mut filter = doc! { "followerId": me };
         if undelivered.len() <= FEW {
             let authors: Vec<bson::Uuid> = undelivered.iter().copied().map(b).collect();
             filter.insert("followeeId", doc! { "$in": authors });
@@ -137,7 +142,7 @@ impl Store {
         let fresh = async {
             // The set in memory only spares the query: it may name too many readers.
             if self.shared().has_unmerged(id) {
-                self.edges(doc! { "merged": false, "followerId": me, "state": "active" }).await
+                self.edges(doc! { "merged": false, "followerId": me }).await
             } else {
                 Ok(Vec::new())
             }
@@ -158,9 +163,11 @@ impl Store {
         })
     }
 
+    /// The active ones among these edges. The filter says only what the index has: a server may read all of a reader's edges for more.
     async fn edges(&self, filter: Document) -> Result<Vec<EdgeDoc>> {
-        let found = self.coll::<EdgeDoc>(FOLLOWS).find(filter).projection(doc! { "_id": 0, "followeeId": 1, "merged": 1 }).await?;
-        Ok(found.try_collect().await?)
+        let fields = doc! { "_id": 0, "followeeId": 1, "merged": 1, "state": 1 };
+        let found = self.coll::<EdgeDoc>(FOLLOWS).find(filter).projection(fields).await?;
+        Ok(found.try_filter(|edge| std::future::ready(edge.state == FollowState::Active)).try_collect().await?)
     }
 
     /// The items of one slice that the reader sees, in the slice's order, at most as many as it asks for.
@@ -252,7 +259,7 @@ impl Store {
     }
 
     async fn everybody(&self, reader: UserId) -> Result<Vec<UserId>> {
-        let edges = self.edges(doc! { "followerId": b(reader), "state": "active" }).await?;
+        let edges = self.edges(doc! { "followerId": b(reader) }).await?;
         Ok(edges.into_iter().map(|edge| UserId(edge.followee_id.into())).chain([reader]).collect())
     }
 
@@ -270,7 +277,7 @@ impl Store {
                 return Ok::<_, Error>(HashSet::new());
             }
             let actors: Vec<bson::Uuid> = unknown.into_iter().map(b).collect();
-            let edges = doc! { "followerId": b(reader.id), "followeeId": { "$in": actors }, "state": "active" };
+            let edges = doc! { "followerId": b(reader.id), "followeeId": { "$in": actors } };
             Ok(self.edges(edges).await?.into_iter().map(|edge| UserId(edge.followee_id.into())).collect::<HashSet<_>>())
         };
         let (mut posts, followed) = futures::try_join!(posts, followed)?;

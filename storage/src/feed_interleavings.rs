@@ -544,7 +544,7 @@ async fn what_is_older_than_an_entry_may_be_is_pulled() {
     let db = TestDatabase::new().await;
     let rita = user_made(db.store(), UserId(id_of(DAY * 90))).await;
     let alice = user_made(db.store(), UserId(id_of(DAY * 89))).await;
-    let world = World { db, rita, alice };
+    let world = World { db, alice, rita };
     world.follow().await;
     let old = post(world.store(), alice, PostId(id_of(DAY * 70))).await;
     let new = post(world.store(), alice, PostId(id_of(DAY))).await;

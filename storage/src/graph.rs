@@ -799,9 +799,10 @@ impl Store {
 
     /// The edges with a `seq` in a slice, from the index, newest first.
     pub(crate) async fn followers_by_seq(&self, followee: bson::Uuid, slice: Slice) -> Result<Vec<FollowDoc>> {
-        let range = doc! { "followeeId": followee, "seq": { "$gte": slice.from, "$lt": slice.to }, "state": "active" };
+        // By the index alone: a server may read all of the followee's edges for a condition that the index does not have.
+        let range = doc! { "followeeId": followee, "seq": { "$gte": slice.from, "$lt": slice.to } };
         let found = self.coll::<FollowDoc>(FOLLOWS).find(range).sort(doc! { "seq": -1 }).await?;
-        Ok(found.try_collect().await?)
+        Ok(found.try_filter(|edge| std::future::ready(edge.state == FollowState::Active)).try_collect().await?)
     }
 
     async fn with_summaries(&self, edges: Vec<FollowDoc>) -> Result<Vec<(i64, Follow)>> {

@@ -613,6 +613,7 @@ enum Said {
 }
 
 /// How far an act is.
+#[expect(clippy::large_enum_variant, reason = "a few of them at a time, in a test")]
 enum Act {
     Next,
     Written(Written),
@@ -663,16 +664,13 @@ async fn advance(store: &Store, kind: Kind, (alice, bob): (UserId, UserId), act:
     }
 }
 
+/// When each act began, and when it ended with which answer.
+type Spans = HashMap<usize, (usize, Option<(usize, Said)>)>;
+
 /// Whether the acts, each in one piece, have an order that contradicts neither real time nor any answer and leads to this end. `span`
 /// is the time of each one's beginning and end with its answer; one that began and did not end has crashed: it happened, or not.
-fn linearizable(kinds: &[Kind], spans: &HashMap<usize, (usize, Option<(usize, Said)>)>, end: (bool, bool)) -> bool {
-    fn search(
-        kinds: &[Kind],
-        spans: &HashMap<usize, (usize, Option<(usize, Said)>)>,
-        done: &mut Vec<usize>,
-        (following, blocked): (bool, bool),
-        end: (bool, bool),
-    ) -> bool {
+fn linearizable(kinds: &[Kind], spans: &Spans, end: (bool, bool)) -> bool {
+    fn search(kinds: &[Kind], spans: &Spans, done: &mut Vec<usize>, (following, blocked): (bool, bool), end: (bool, bool)) -> bool {
         if spans.iter().all(|(act, (_, ended))| ended.is_none() || done.contains(act)) && (following, blocked) == end {
             return true;
         }

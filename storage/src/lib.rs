@@ -4,6 +4,7 @@
 //! children (follows, posts, comments) are applied to their parents. Document types never leave this crate: what passes out are the
 //! types of `rookery-domain`. Expected outcomes are values, refusals are the domain's enums, and [`Error`] has faults only.
 
+mod bench;
 mod bulk;
 pub mod collections;
 pub mod comments;

@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Result, Store,
     bulk::Statement,
-    collections::{FOLLOWS, USER_OVERFLOW, USERS},
-    graph::FollowDoc,
+    collections::{FOLLOWS, MIGRATIONS, USER_OVERFLOW, USERS},
+    graph::{FollowDoc, FollowState, IdDoc},
     lease::Lease,
     seq_page::Slice,
     store::{b, commit, date, now, until_no_conflict},
@@ -204,6 +204,37 @@ impl Store {
         Ok(true)
     }
 
+    /// Brings the flags to the threshold of this process where it is another than the one the database was last served with. Gives the
+    /// number of accounts that changed sides.
+    ///
+    /// The applier compares an account with the threshold when its followers change; an account that nobody follows or leaves would
+    /// keep the flag of the old one. One scan of the accounts, and only where the threshold has changed. A crash in its middle leaves
+    /// the old threshold noted, and the next start does it again.
+    pub async fn adopt_threshold(&self) -> Result<usize> {
+        let threshold = self.settings().celebrity_threshold;
+        let notes = self.coll::<Document>(MIGRATIONS);
+        let noted = doc! { "_id": "celebrity_threshold" };
+        if notes.find_one(doc! { "_id": "celebrity_threshold", "value": threshold }).await?.is_some() {
+            return Ok(0);
+        }
+        let due = doc! { "state": "live", "$or": [
+            { "counters.followers": { "$gte": threshold }, "outlier": { "$exists": false } },
+            // Whoever has fallen below 80 % of it, rounded up.
+            { "counters.followers": { "$lt": (threshold * 4 + 4) / 5 }, "outlier": { "$exists": true } },
+        ] };
+        let found = self.coll::<IdDoc>(USERS).find(due.clone()).projection(doc! { "_id": 1 }).await?;
+        let found: Vec<UserId> = found.map_ok(|user| UserId(user.id.into())).try_collect().await?;
+        for user in &found {
+            self.drain_follows(*user).await?;
+        }
+        // Whoever is under another process's lease was left out: the next start asks again.
+        if self.coll::<IdDoc>(USERS).find_one(due).projection(doc! { "_id": 1 }).await?.is_some() {
+            return Ok(found.len());
+        }
+        notes.update_one(noted, doc! { "$set": { "value": threshold } }).upsert(true).await?;
+        Ok(found.len())
+    }
+
     /// Deletes all pages of an account. True: there were some.
     async fn drop_pages(&self, lease: &Lease, user: UserId) -> Result<bool> {
         until_no_conflict(|| async {
@@ -229,8 +260,9 @@ impl Store {
         let seqs: Vec<i64> = found.values().flat_map(|page| page.followers.iter().map(|entry| entry.seq)).filter(inside).collect();
         let mut edges = Vec::with_capacity(seqs.len());
         if !seqs.is_empty() {
-            let shown = doc! { "followeeId": user, "seq": { "$in": seqs }, "state": "active" };
-            edges = self.coll::<FollowDoc>(FOLLOWS).find(shown).await?.try_collect().await?;
+            let shown = doc! { "followeeId": user, "seq": { "$in": seqs } };
+            let found = self.coll::<FollowDoc>(FOLLOWS).find(shown).await?;
+            edges = found.try_filter(|edge| std::future::ready(edge.state == FollowState::Active)).try_collect().await?;
         }
         // A page that is not there is empty, or not built yet: neighbouring gaps are read from the index as one range.
         let mut gap: Option<Slice> = None;

@@ -18,7 +18,7 @@ use crate::{
     Result, Store,
     collections::{FOLLOWS, POSTS, TIMELINE_ENTRIES, TIMELINES, USERS, timelines::ENTRY_LIVES},
     error::is_duplicate_key,
-    graph::{FollowDoc, IdDoc},
+    graph::{FollowDoc, FollowState, IdDoc},
     pending::Progress,
     posts::PostDoc,
     store::{b, date, now},
@@ -37,8 +37,12 @@ const SIDE_BY_SIDE: usize = 4;
 /// How long a claim lasts: long against a turn, short against a reader's patience after a crash (who pulls the post meanwhile).
 const CLAIM_MS: i64 = 10_000;
 
-/// Attempts after which a fan-out is parked. It stays pulled, and the gauge `fanout_parked` shows it.
+/// Attempts in a row without progress after which a fan-out is parked: some two minutes. Readers go on pulling the post, and the counter
+/// `fanout_parked_total` shows it.
 const ATTEMPTS: i32 = 10;
+
+/// The pause after the first failed attempt; each further one doubles it, up to the claim's length.
+const BACKOFF_MS: u64 = 100;
 
 /// Entries that a window keeps: forty pages. What is older is pulled.
 const WINDOW: u64 = 800;
@@ -46,8 +50,11 @@ const WINDOW: u64 = 800;
 /// How long before its time an entry is no longer relied on: clocks differ, and a page is read within minutes.
 const RUN_OUT_MARGIN: Duration = Duration::from_hours(24);
 
+/// How far back the window of a new reader reaches.
+const BEFORE_REGISTRATION: Duration = Duration::from_hours(14 * 24);
+
 /// How often a reader's window is looked at for trimming.
-const TRIM_EVERY: Duration = Duration::from_secs(3600);
+const TRIM_EVERY: Duration = Duration::from_hours(1);
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -105,11 +112,40 @@ impl Store {
         if claimed.is_empty() {
             return Ok(Progress::Idle);
         }
-        // One that fails must not take the others with it.
-        let delivered = join_all(claimed.iter().map(|post| self.deliver(post))).await;
-        let delivered = delivered.into_iter().collect::<Result<Vec<usize>>>()?;
-        // A post without followers is work too.
-        Ok(Progress::Did(delivered.into_iter().sum::<usize>().max(1)))
+        // Each for itself: a fault with one holds up nobody else.
+        let (mut entered, mut fault) = (0, None);
+        for (post, delivered) in claimed.iter().zip(join_all(claimed.iter().map(|post| self.deliver(post))).await) {
+            match delivered {
+                Ok(entries) => entered += entries,
+                Err(error) => {
+                    self.back_off(post).await?;
+                    fault = Some(error);
+                }
+            }
+        }
+        match fault {
+            Some(fault) => Err(fault),
+            // A post without followers is work too.
+            None => Ok(Progress::Did(entered.max(1))),
+        }
+    }
+
+    /// Puts a failed fan-out off, for longer each time, and parks it in the end: then it has no `runAfter`.
+    async fn back_off(&self, post: &PostDoc) -> Result<()> {
+        let attempts = post.delivery.attempts;
+        let next = if attempts >= ATTEMPTS {
+            metrics::counter!("fanout_parked_total").increment(1);
+            tracing::error!(post = %post.id, attempts, "a fan-out is parked: readers go on pulling the post");
+            doc! { "$unset": { "delivery.lease": "", "delivery.runAfter": "" } }
+        } else {
+            let pause_ms = BACKOFF_MS.saturating_mul(1 << attempts.clamp(0, 16)).min(CLAIM_MS.unsigned_abs());
+            doc! {
+                "$set": { "delivery.runAfter": date(now().plus(Duration::from_millis(pause_ms))) },
+                "$unset": { "delivery.lease": "" },
+            }
+        };
+        self.coll::<PostDoc>(POSTS).update_one(held(post), next).await?;
+        Ok(())
     }
 
     /// Claims the post that has waited longest. The claim is in `runAfter` too: a crashed worker's post comes up again by itself.
@@ -175,14 +211,15 @@ impl Store {
 
     async fn deliver_turn(&self, post: &PostDoc, entered: &mut usize) -> Result<Turn> {
         let (author, slot) = (post.author.user_id, post.id);
-        let mut next = match post.delivery.cursor {
-            Some(seq) => seq + 1,
-            None => {
-                // The edges without a `seq` first: one that gets its `seq` meanwhile is found again above.
-                let owners = self.pending_owners(author).await?;
-                *entered += self.enter(&owners, author, slot).await?;
-                1
+        let mut next = if let Some(seq) = post.delivery.cursor {
+            seq + 1
+        } else {
+            // The edges without a `seq` first: one that gets its `seq` meanwhile is found again above.
+            let owners = self.pending_owners(author).await?;
+            for owners in owners.chunks(usize::try_from(BATCH).unwrap_or(1)) {
+                *entered += self.enter(owners, author, slot).await?;
             }
+            1
         };
         for _ in 0..TURN {
             // Read before the edges: a follower counted later was pending when this turn began, or follows a post that was there already.
@@ -205,7 +242,7 @@ impl Store {
 
     /// The readers whose follow of `author` is not counted (or is being taken back into the count), and the author.
     pub(crate) async fn pending_owners(&self, author: bson::Uuid) -> Result<Vec<bson::Uuid>> {
-        let pending = doc! { "pending": true, "followeeId": author, "state": "active" };
+        let pending = doc! { "pending": true, "followeeId": author };
         let mut owners = self.owners(pending).await?;
         owners.push(author);
         Ok(owners)
@@ -213,12 +250,15 @@ impl Store {
 
     /// A batch of the readers whose follow of `author` is counted, from a `seq` on.
     pub(crate) async fn counted_owners(&self, author: bson::Uuid, from: i64) -> Result<Vec<bson::Uuid>> {
-        self.owners(doc! { "followeeId": author, "seq": { "$gte": from, "$lt": from + BATCH }, "state": "active" }).await
+        self.owners(doc! { "followeeId": author, "seq": { "$gte": from, "$lt": from + BATCH } }).await
     }
 
     async fn owners(&self, edges: Document) -> Result<Vec<bson::Uuid>> {
-        let edges = self.coll::<FollowerDoc>(FOLLOWS).find(edges).projection(doc! { "_id": 0, "followerId": 1 }).await?;
-        Ok(edges.map_ok(|edge| edge.follower_id).try_collect().await?)
+        // By the index alone: a server may read all of the author's edges for a condition that the index does not have.
+        let edges =
+            self.coll::<FollowerDoc>(FOLLOWS).find(edges).projection(doc! { "_id": 0, "followerId": 1, "state": 1 }).await?;
+        let active = edges.try_filter(|edge| std::future::ready(edge.state == FollowState::Active));
+        Ok(active.map_ok(|edge| edge.follower_id).try_collect().await?)
     }
 
     async fn follower_seq(&self, user: bson::Uuid) -> Result<i64> {
@@ -377,7 +417,8 @@ impl Store {
     /// Notes that a reader has read, and cuts the window to its length.
     pub(crate) async fn note_read(&self, reader: UserId) -> Result<()> {
         let at = now();
-        let read = doc! { "$set": { "lastReadAt": date(at) }, "$setOnInsert": { "completeSince": b(reader) } };
+        let since = b(window_start(reader, None, at));
+        let read = doc! { "$set": { "lastReadAt": date(at) }, "$setOnInsert": { "completeSince": since } };
         self.coll::<Document>(TIMELINES).update_one(doc! { "_id": b(reader) }, read).upsert(true).await?;
         self.trim_timeline(reader, WINDOW, at).await
     }
@@ -422,11 +463,13 @@ impl Store {
     }
 }
 
-/// The slot down to which a window is complete: that of the registration where nothing was trimmed yet, for nobody follows anybody
-/// before; and never so far down that entries may have run out.
+/// The slot down to which a window is complete: two weeks before the registration where nothing was trimmed yet (nobody follows anybody
+/// before, and each follow brings posts down to there, so that a new reader's first pages come from the window); and never so far down
+/// that entries may have run out.
 pub(crate) fn window_start(reader: UserId, timeline: Option<TimelineDoc>, at: Timestamp) -> Uuid {
-    let trimmed = timeline.map_or(reader.0, |timeline| timeline.complete_since.into());
-    trimmed.max(ids::floor_at(at.minus(ENTRY_LIVES - RUN_OUT_MARGIN)))
+    let untrimmed = || ids::floor_at(reader.time().minus(BEFORE_REGISTRATION));
+    let trimmed = timeline.map_or_else(untrimmed, |timeline| timeline.complete_since.into());
+    trimmed.max(ids::floor_at(at.minus(ENTRY_LIVES.saturating_sub(RUN_OUT_MARGIN))))
 }
 
 /// The post as long as the claim on it stands.
@@ -439,4 +482,5 @@ fn held(post: &PostDoc) -> Document {
 #[serde(rename_all = "camelCase")]
 struct FollowerDoc {
     follower_id: bson::Uuid,
+    state: FollowState,
 }

@@ -242,6 +242,34 @@ impl Store {
         }
     }
 
+    /// Makes many accounts, and gives the id that each handle has afterwards: accounts that are there already stay as they are.
+    pub async fn import_users(&self, new: Vec<NewUser>) -> Result<HashMap<Handle, UserId>> {
+        #[derive(Deserialize)]
+        struct HandleDoc {
+            #[serde(rename = "_id")]
+            id: bson::Uuid,
+            handle: String,
+        }
+        let handles: Vec<String> = new.iter().map(|user| user.handle.as_str().to_owned()).collect();
+        let docs: Vec<UserDoc> = new.into_iter().map(NewUser::into_doc).collect();
+        match self.coll::<UserDoc>(collections::USERS).insert_many(docs).ordered(false).await {
+            Ok(_) => {}
+            Err(error) if is_duplicate_key(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let found = self
+            .coll::<HandleDoc>(collections::USERS)
+            .find(doc! { "handle": { "$in": handles }, "state": "live" })
+            .projection(doc! { "handle": 1 })
+            .await?;
+        Ok(found.map_ok(|user| (Handle::from_stored(user.handle), UserId(user.id.into()))).try_collect().await?)
+    }
+
+    /// Whether there is no account yet.
+    pub async fn is_empty(&self) -> Result<bool> {
+        Ok(self.coll::<Document>(collections::USERS).find_one(doc! {}).projection(doc! { "_id": 1 }).await?.is_none())
+    }
+
     /// A live account.
     pub async fn user(&self, user: &UserRef) -> Result<Option<User>> {
         self.user_doc(user).await?.map(User::try_from).transpose()

@@ -70,7 +70,8 @@ async fn following(store: &Store, of: UserId, limit: usize) -> Vec<UserId> {
 /// The standing oracle: counts, walks and invariants agree.
 async fn assert_graph(store: &Store, of: UserId, n_followers: usize, n_following: usize) {
     let counts = store.user(&UserRef::Id(of)).await.unwrap().unwrap().counts;
-    assert_eq!((counts.followers, counts.following), (n_followers as i64, n_following as i64));
+    let counted = (usize::try_from(counts.followers), usize::try_from(counts.following));
+    assert_eq!(counted, (Ok(n_followers), Ok(n_following)));
     for limit in [1, 7, 100] {
         if n_followers / limit < 200 {
             assert_eq!(followers(store, of, limit).await.len(), n_followers, "followers by {limit}");
@@ -319,4 +320,20 @@ async fn relationships_tell_both_directions_and_leave_out_strangers_to_the_servi
     assert!(relations[1].1.followed_by && !relations[1].1.following);
     assert!(relations[2].1.blocking && !relations[2].1.blocked_by);
     assert!(store.relationships(dave, &[alice]).await.unwrap()[0].1.blocked_by);
+}
+
+#[tokio::test]
+async fn another_threshold_flags_and_clears_accounts_that_nobody_follows_any_more() {
+    let db = TestDatabase::with(low_threshold()).await;
+    let (star, crowd) = star_and_crowd(&db).await;
+    join_all(crowd.iter().map(|fan| db.store().follow(*fan, star))).await;
+    settle(db.store()).await;
+    db.store().adopt_threshold().await.unwrap();
+    for (threshold, changed, celebrity) in [(70, 0, true), (80, 1, false), (60, 1, true), (60, 0, true)] {
+        let settings = Settings { celebrity_threshold: threshold, ..Settings::default() };
+        let store = Store::connect(db.uri(), db.name(), settings).await.unwrap();
+        assert_eq!(store.adopt_threshold().await.unwrap(), changed, "at {threshold}");
+        assert_eq!(store.user(&UserRef::Id(star)).await.unwrap().unwrap().celebrity, celebrity, "at {threshold}");
+        assert_graph(&store, star, 60, 0).await;
+    }
 }

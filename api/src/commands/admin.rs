@@ -9,7 +9,7 @@ use rookery_api::{
 };
 use rookery_domain::{Handle, UserId};
 use rookery_storage::{
-    migrations, new_id, now,
+    new_id, now,
     users::{Created, NewUser},
 };
 use secrecy::SecretString;
@@ -48,11 +48,7 @@ pub(crate) async fn run(config: &Config, command: &Command) -> anyhow::Result<()
 }
 
 async fn create(config: &Config, database: &Database, handle: Handle, password: &SecretString) -> anyhow::Result<()> {
-    if database.is_embedded() {
-        migrations::migrate(&database.store).await?;
-    } else {
-        migrations::check(&database.store).await?;
-    }
+    database.ready().await?;
     let hash = Auth::new(config)?.hash_new(password, vec![handle.as_str().to_owned()]).await??;
     let new = NewUser {
         id: UserId(new_id()),
@@ -68,7 +64,7 @@ async fn create(config: &Config, database: &Database, handle: Handle, password: 
     }
 }
 
-fn read_password() -> anyhow::Result<SecretString> {
+pub(crate) fn read_password() -> anyhow::Result<SecretString> {
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).context("cannot read the password from standard input")?;
     let password = line.strip_suffix('\n').unwrap_or(&line);

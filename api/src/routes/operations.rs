@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use crate::{
     app::Lifecycle,
+    auth::Viewer,
     error::{Code, Problem, Result},
     openapi::{Methods, Published},
     telemetry,
@@ -85,4 +86,11 @@ pub(crate) async fn refuse_unknown_route(request: HttpRequest, methods: Data<Met
         Some(pattern) => Err(Problem::new(Code::MethodNotAllowed).allow(methods.allowed(&pattern).to_owned())),
         None => Err(Problem::not_found()),
     }
+}
+
+/// One document of 4 KB by its id: the least that an answer from the database costs. Not part of the API and not in its document.
+#[get("/find-one")]
+pub(crate) async fn find_one(_viewer: Viewer, store: Data<Store>) -> Result<HttpResponse> {
+    let filler = store.bench_find_one().await?;
+    Ok(HttpResponse::Ok().json(serde_json::json!({ "filler": filler })))
 }

@@ -28,7 +28,7 @@ use crate::{
 /// A new post.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = CreatePost)]
+#[schema(as = CreatePost, example = json!({ "text": "hello #world, hello @ada" }))]
 pub struct CreatePostRequest {
     /// 1 to 500 grapheme clusters, at most 5,000 bytes. `#tags` and `@mentions` are found in it.
     #[schema(example = "hello #world, hello @ada")]
@@ -142,6 +142,8 @@ pub(crate) async fn create_post(
 }
 
 /// Get a post
+///
+/// With its totals and its newest comments; with a token also what the viewer has done with it.
 #[utoipa::path(tag = "posts", security((), ("bearer" = [])), params(IdParam), responses(
     (status = 200, description = "The post", body = PostResponse),
     (status = 404, description = "There is no such post, or none that the caller may see"),

@@ -1,4 +1,4 @@
-//! A headless Chromium, driven over its DevTools protocol. The protocol runs over a pair of pipes (`--remote-debugging-pipe`): no port,
+//! A headless Chromium, driven over its `DevTools` protocol. The protocol runs over a pair of pipes (`--remote-debugging-pipe`): no port,
 //! no WebSocket, no driver beside the browser.
 
 use std::{process::Stdio, time::Duration};
@@ -11,7 +11,7 @@ use tokio::{
 };
 
 /// How long the page may take for one step, on a machine that is busy with other tests.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The browser reads commands from descriptor 3 and writes answers to 4; what it prints is of no interest.
 const ON_PIPES: &str = r#"exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1"#;

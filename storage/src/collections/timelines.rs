@@ -7,7 +7,7 @@ use bson::doc;
 use super::{Collection, date, id, index, no_indexes, object, ttl, unique};
 
 /// How long an entry may stay: a window is rebuilt from the posts after that.
-pub(crate) const ENTRY_LIVES: Duration = Duration::from_secs(60 * 24 * 3600);
+pub(crate) const ENTRY_LIVES: Duration = Duration::from_hours(60 * 24);
 
 pub(super) const TIMELINE_ENTRIES: Collection = Collection {
     name: super::TIMELINE_ENTRIES,

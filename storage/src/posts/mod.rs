@@ -17,6 +17,7 @@ use rookery_domain::{
     comments::{Comment, RECENT_SHOWN},
     fanout::{self, Delivery},
     page::TimeCursor,
+    pending::{Step, step},
     post::{Post, PostCounts, PostViewer, Visibility, may_see},
     text,
     user::{Relation, UserSummary},
@@ -148,8 +149,11 @@ impl Store {
         Ok(ids.iter().filter_map(|id| seen.remove(id)).map(|post| self.shown(post, viewer)).collect())
     }
 
-    /// A page of the posts of an account, newest first: those that it counts and the viewer may see. None if there is no such account,
-    /// or it blocks the viewer.
+    /// A page of the posts of an account, newest first: those that the viewer may see. None if there is no such account, or it blocks
+    /// the viewer.
+    ///
+    /// A post that is not counted yet is there too: its place is its id, which it has from the start, and who has just written it looks
+    /// for it here. So the list may for a moment be longer than the total says.
     ///
     /// Read in time slices of the ids, bounded on both sides: a page costs the same however many posts there are.
     pub async fn posts_of(
@@ -172,7 +176,7 @@ impl Store {
         if !for_followers && (author.private || !may_see(Visibility::Public, own, relation)) {
             return Ok(Some(Page::empty()));
         }
-        let mut filter = doc! { "author.userId": b(author.id), "state": "live", "seq": { "$gt": 0 } };
+        let mut filter = doc! { "author.userId": b(author.id), "state": "live" };
         if !for_followers {
             filter.insert("visibility", "public");
         }
@@ -223,16 +227,18 @@ impl Store {
         }
         let mut done = 0;
         for (author, posts) in by_author {
-            let (deleted, live): (Vec<_>, Vec<_>) = posts.into_iter().partition(|post| post.state == PostState::Deleted);
-            let fresh: Vec<bson::Uuid> = live.iter().filter(|post| post.seq.is_none()).map(|post| post.id).collect();
-            done += in_batches(&fresh, BATCH, |batch| self.count_or_withdraw(author, batch.to_vec())).await?;
-            let counted: Vec<bson::Uuid> = deleted.iter().filter(|post| post.seq.is_some()).map(|post| post.id).collect();
-            in_batches(&counted, BATCH, |batch| {
+            let due = |wanted: Step| {
+                let due = posts.iter().filter(move |post| step(post.state == PostState::Live, post.seq.is_some()) == wanted);
+                due.map(|post| post.id).collect::<Vec<_>>()
+            };
+            done += in_batches(&due(Step::Count), BATCH, |batch| self.count_or_withdraw(author, batch.to_vec())).await?;
+            in_batches(&due(Step::Uncount), BATCH, |batch| {
                 let batch = batch.to_vec();
                 async move { self.uncount_posts(author, &batch).await }
             })
             .await?;
-            for post in deleted {
+            done += self.clear_posts(&due(Step::Clear)).await?;
+            for post in posts.iter().filter(|post| post.state == PostState::Deleted) {
                 done += self.finish_deletion(post.id).await?;
             }
         }
@@ -380,6 +386,17 @@ impl Store {
             .session(&mut session)
             .await?;
         commit(session).await
+    }
+
+    /// Clears the mark of posts that are counted and wanted.
+    async fn clear_posts(&self, ids: &[bson::Uuid]) -> Result<usize> {
+        if ids.is_empty() {
+            return Ok(0);
+        }
+        let agree = doc! { "_id": { "$in": ids }, "state": "live", "seq": { "$exists": true } };
+        let clear = doc! { "$unset": { "pending": "" } };
+        let cleared = until_no_conflict(async || Ok(self.coll::<PostDoc>(POSTS).update_many(agree.clone(), clear.clone()).await?));
+        Ok(usize::try_from(cleared.await?.modified_count).unwrap_or(usize::MAX))
     }
 
     /// Removes some of what stands under a deleted post; once nothing is found, and nobody counts the post, the post itself. Whatever
