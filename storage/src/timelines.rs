@@ -166,22 +166,12 @@ impl Store {
         Ok(claimed)
     }
 
-    /// Delivers one turn of a claimed post. Gives the number of entries. A turn that fails is tried again when the claim has run out; after
-    /// too many of them in a row the post is parked.
+    /// Delivers one turn of a claimed post. Gives the number of entries.
     async fn deliver(&self, post: &PostDoc) -> Result<usize> {
         let mut entered = 0;
         let turn = self.deliver_turn(post, &mut entered).await;
         metrics::counter!("fanout_entries_total").increment(entered as u64);
-        match turn {
-            Ok(turn) => self.end_turn(post, turn).await?,
-            Err(fault) => {
-                if post.delivery.attempts >= ATTEMPTS {
-                    metrics::counter!("fanout_parked_total").increment(1);
-                    self.end_claim(post, doc! { "$unset": { "delivery.lease": "", "delivery.runAfter": "" } }).await?;
-                }
-                return Err(fault);
-            }
-        }
+        self.end_turn(post, turn?).await?;
         Ok(entered)
     }
 
@@ -201,10 +191,6 @@ impl Store {
             }
             Turn::Lost => return Ok(()),
         };
-        self.end_claim(post, next).await
-    }
-
-    async fn end_claim(&self, post: &PostDoc, next: Document) -> Result<()> {
         self.coll::<PostDoc>(POSTS).update_one(held(post), next).await?;
         Ok(())
     }

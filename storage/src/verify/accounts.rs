@@ -154,9 +154,9 @@ async fn recheck(store: &Store, user: bson::Uuid) -> Result<Vec<Drift>> {
         return Ok(drift);
     };
     for (kind, counter, found) in [
-        (DriftKind::FollowerCount, counters.followers, to.counted),
-        (DriftKind::FollowingCount, counters.following, from.counted),
-        (DriftKind::PostCount, counters.posts, posts.counted),
+        (DriftKind::FollowerCount, counters.followers, to.with_seq),
+        (DriftKind::FollowingCount, counters.following, from.with_seq),
+        (DriftKind::PostCount, counters.posts, posts.with_seq),
     ] {
         if counter != found {
             report(kind, format!("counter {counter}, with a seq {found}"));
@@ -175,7 +175,7 @@ async fn recheck(store: &Store, user: bson::Uuid) -> Result<Vec<Drift>> {
 /// What was counted of one kind of child.
 struct Counted {
     all: usize,
-    counted: i64,
+    with_seq: i64,
     numbers: Numbers,
 }
 
@@ -187,13 +187,13 @@ async fn count(
     fields: Document,
     last: i64,
 ) -> Result<Counted> {
-    let mut counted = Counted { all: 0, counted: 0, numbers: Numbers::default() };
+    let mut counted = Counted { all: 0, with_seq: 0, numbers: Numbers::default() };
     let mut found = store.coll::<End>(name).find(filter).projection(fields).session(&mut *session).await?;
     let mut stream = found.stream(session);
     while let Some(end) = stream.try_next().await? {
         counted.all += 1;
         if let Some(seq) = end.seq {
-            counted.counted += 1;
+            counted.with_seq += 1;
             // Of the edges from an account each has the number of another account.
             if last != i64::MAX {
                 counted.numbers.take(seq, last);
