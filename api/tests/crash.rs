@@ -14,7 +14,7 @@ use reqwest::{Client, Method, StatusCode};
 use rookery_domain::{Handle, Limit, PostId, UserId};
 use rookery_storage::{
     Settings, Store, new_id, now,
-    testing::TestDatabase,
+    testing::{OwnServer, TestDatabase},
     users::{Created, NewUser},
     verify,
 };
@@ -24,7 +24,8 @@ use tokio::{
     process::{Child, Command},
 };
 
-/// How long a condition may take to come true: leases and claims of the process that was killed last ten seconds.
+/// How long a condition may take to come true: leases and claims of the process that was killed last ten seconds, on a machine that is
+/// busy with other tests.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A `rookery serve` in a process of its own.
@@ -97,6 +98,14 @@ impl Service {
     }
 }
 
+/// A database on a server of its own, which soon forgets the transactions of a process that was killed.
+async fn database(settings: Settings) -> (OwnServer, TestDatabase) {
+    let server = OwnServer::start().await;
+    server.end_transactions_after(Duration::from_secs(5)).await;
+    let database = server.database(settings).await;
+    (server, database)
+}
+
 async fn users(store: &Store, n: usize) -> Vec<UserId> {
     join_all((0..n).map(|_| async {
         let id = UserId(new_id());
@@ -147,7 +156,7 @@ async fn a_fan_out_in_whose_middle_the_service_was_killed_reaches_every_follower
     const FOLLOWERS: usize = 300;
     /// Posts that are acknowledged before the service is killed: by then some are delivered, and one is being delivered.
     const BEFORE: usize = 20;
-    let database = TestDatabase::new().await;
+    let (_server, database) = database(Settings::default()).await;
     let store = database.store();
     let service = Service::start(&database).await;
     let (author, token) = service.register("author").await;
@@ -204,7 +213,7 @@ async fn a_follow_storm_in_whose_middle_the_service_was_killed_loses_no_acknowle
     /// Follows that are acknowledged before the service is killed.
     const BEFORE: usize = 250;
     // One of the targets becomes a celebrity meanwhile.
-    let database = TestDatabase::with(Settings { celebrity_threshold: 12, ..Settings::default() }).await;
+    let (_server, database) = database(Settings { celebrity_threshold: 12, ..Settings::default() }).await;
     let store = database.store();
     let service = Service::start(&database).await;
     let targets = users(store, TARGETS).await;

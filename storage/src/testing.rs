@@ -11,8 +11,10 @@ use std::{
     os::unix::{fs::DirBuilderExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
+use bson::doc;
 use mongodb::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::OnceCell;
@@ -160,6 +162,16 @@ impl OwnServer {
     /// A fresh, migrated database on it.
     pub async fn database(&self, settings: Settings) -> TestDatabase {
         TestDatabase::at(self.uri(), settings).await
+    }
+
+    /// Has the server end transactions that are open for longer than `limit` (a minute unless it is told): a process that is killed in
+    /// one leaves it open, and whoever writes one of its documents waits for its end. Forgotten when the server restarts.
+    pub async fn end_transactions_after(&self, limit: Duration) {
+        let client = Client::with_uri_str(self.uri()).await.expect("the server's own connection string");
+        let seconds = i32::try_from(limit.as_secs()).expect("a short time");
+        let limit = doc! { "setParameter": 1, "transactionLifetimeLimitSeconds": seconds };
+        client.database("admin").run_command(limit).await.expect("the server takes the parameter");
+        client.shutdown().immediate(true).await;
     }
 
     /// Kills the server with `SIGKILL` and returns at once, with the id of the process that was. It is restarted by itself.

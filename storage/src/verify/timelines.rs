@@ -1,9 +1,9 @@
 //! Windows: each delivered post has an entry for every merged follower, and its author, whose window covers it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use bson::{Document, doc};
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::TryStreamExt as _;
 use rookery_domain::UserId;
 use serde::Deserialize;
 
@@ -13,14 +13,11 @@ use crate::{
     collections::{FOLLOWS, POSTS, TIMELINE_ENTRIES, TIMELINES, USERS},
     graph::IdDoc,
     store::{b, now},
-    timelines::{EntryDoc, TimelineDoc, window_start},
+    timelines::{TimelineDoc, window_start},
 };
 
 /// Authors in one query: one branch of equality and range for each.
 const BRANCHES: usize = 100;
-
-/// Posts whose entries are looked up at a time.
-const POSTS_AT_ONCE: usize = 500;
 
 /// The authors that have delivered posts, as a Bloom filter: who is not in it needs no query, and its size does not grow with them.
 struct Authors(Vec<u64>);
@@ -61,6 +58,46 @@ impl Authors {
     }
 }
 
+/// The delivered posts of authors, as far back as any window reaches. Many readers follow the same authors, so they are kept, up to a
+/// number of posts; then the keeping begins anew.
+#[derive(Default)]
+struct Delivered {
+    posts: HashMap<bson::Uuid, Vec<bson::Uuid>>,
+    kept: usize,
+}
+
+impl Delivered {
+    /// 16 MB of ids.
+    const MOST: usize = 1_000_000;
+
+    /// The acts of these authors that a window from `since` on should hold.
+    async fn by(&mut self, store: &Store, authors: &[bson::Uuid], since: bson::Uuid) -> Result<HashSet<ActPart>> {
+        if self.kept > Self::MOST {
+            *self = Self::default();
+        }
+        let unknown: Vec<bson::Uuid> = authors.iter().copied().filter(|author| !self.posts.contains_key(author)).collect();
+        let oldest = b(window_start(UserId(uuid::Uuid::nil()), None, now()));
+        for authors in unknown.chunks(BRANCHES) {
+            self.posts.extend(authors.iter().map(|author| (*author, Vec::new())));
+            let branch = |author: &bson::Uuid| {
+                doc! { "author.userId": author, "_id": { "$gte": oldest }, "state": "live", "delivery.state": "delivered" }
+            };
+            let delivered = doc! { "$or": authors.iter().map(branch).collect::<Vec<_>>() };
+            let fields = doc! { "_id": 0, "post": "$_id", "actor": "$author.userId" };
+            let mut acts = store.coll::<ActPart>(POSTS).find(delivered).projection(fields).await?;
+            while let Some(act) = acts.try_next().await? {
+                self.posts.entry(act.actor).or_default().push(act.post);
+                self.kept += 1;
+            }
+        }
+        let acts = authors.iter().flat_map(|actor| {
+            let posts = self.posts.get(actor).into_iter().flatten();
+            posts.map(|post| ActPart { post: *post, actor: *actor })
+        });
+        Ok(acts.filter(|act| act.post.bytes() >= since.bytes()).collect())
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct EdgePart {
@@ -68,23 +105,40 @@ struct EdgePart {
     followee_id: bson::Uuid,
 }
 
-/// An act that should be in a window.
-#[derive(Debug, Clone, Copy, Deserialize)]
-struct ActPart {
+#[derive(Debug, Deserialize)]
+struct WindowPart {
     #[serde(rename = "_id")]
+    reader: bson::Uuid,
+    #[serde(flatten)]
+    timeline: TimelineDoc,
+}
+
+#[derive(Debug, Deserialize)]
+struct EntryPart {
+    owner: bson::Uuid,
+    #[serde(flatten)]
+    act: ActPart,
+}
+
+/// An act that should be in a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+struct ActPart {
     post: bson::Uuid,
     actor: bson::Uuid,
 }
 
-/// Readers and whom they follow, side by side in one pass. What is kept in memory is one reader's followees.
+/// Readers, whom they follow, and their windows with what they hold, side by side in one pass. What is kept in memory is what one
+/// reader's window should hold, and what is kept of [`Delivered`].
 pub(super) async fn check(store: &Store) -> Result<Vec<Drift>> {
     let authors = Authors::load(store).await?;
-    let mut drift = Vec::new();
+    let (mut delivered, mut drift) = (Delivered::default(), Vec::new());
     let mut readers = stream::<IdDoc>(store, USERS, doc! {}, doc! { "_id": 1 }, doc! { "_id": 1 }).await?;
     let merged = doc! { "state": "active", "merged": true };
-    let by_follower = doc! { "followerId": 1, "followeeId": 1 };
     let fields = doc! { "_id": 0, "followerId": 1, "followeeId": 1 };
-    let mut edges = stream::<EdgePart>(store, FOLLOWS, merged, by_follower, fields).await?;
+    let mut edges = stream::<EdgePart>(store, FOLLOWS, merged, doc! { "followerId": 1, "followeeId": 1 }, fields).await?;
+    let mut windows = stream::<WindowPart>(store, TIMELINES, doc! {}, doc! { "_id": 1 }, doc! {}).await?;
+    let fields = doc! { "_id": 0, "owner": "$ownerId", "post": "$postId", "actor": "$actorId" };
+    let mut entries = stream::<EntryPart>(store, TIMELINE_ENTRIES, doc! {}, doc! { "ownerId": 1, "slot": -1 }, fields).await?;
     while let Some(IdDoc { id: reader }) = readers.try_next().await? {
         let mut of: Vec<bson::Uuid> = if authors.may_hold(reader) { vec![reader] } else { Vec::new() };
         while let Some(edge) = next_up_to(&mut edges, |edge| edge.follower_id, reader).await? {
@@ -92,39 +146,20 @@ pub(super) async fn check(store: &Store) -> Result<Vec<Drift>> {
                 of.push(edge.followee_id);
             }
         }
-        for act in missing(store, reader, &of).await? {
+        let mut timeline = None;
+        while let Some(window) = next_up_to(&mut windows, |window| window.reader, reader).await? {
+            timeline = (window.reader == reader).then_some(window.timeline);
+        }
+        let since = b(window_start(UserId(reader.into()), timeline, now()));
+        let mut missing = delivered.by(store, &of, since).await?;
+        while let Some(entry) = next_up_to(&mut entries, |entry| entry.owner, reader).await? {
+            missing.remove(&entry.act);
+        }
+        for act in missing {
             drift.extend(recheck(store, reader, act).await?);
         }
     }
     Ok(drift)
-}
-
-/// Delivered posts of these authors that the reader's window covers and does not hold.
-async fn missing(store: &Store, reader: bson::Uuid, of: &[bson::Uuid]) -> Result<Vec<ActPart>> {
-    let mut missing = Vec::new();
-    if of.is_empty() {
-        return Ok(missing);
-    }
-    let user = UserId(reader.into());
-    let since = b(window_start(user, store.timeline(user).await?, now()));
-    for authors in of.chunks(BRANCHES) {
-        let branch = |author: &bson::Uuid| {
-            doc! { "author.userId": author, "_id": { "$gte": since }, "state": "live", "delivery.state": "delivered" }
-        };
-        let delivered = doc! { "$or": authors.iter().map(branch).collect::<Vec<_>>() };
-        let posts = store.coll::<ActPart>(POSTS).find(delivered).projection(doc! { "actor": "$author.userId" }).await?;
-        let mut posts = posts.try_chunks(POSTS_AT_ONCE);
-        while let Some(acts) = posts.next().await {
-            let acts = acts.map_err(|error| error.1)?;
-            let ids: Vec<bson::Uuid> = acts.iter().map(|act| act.post).collect();
-            let held = doc! { "ownerId": reader, "postId": { "$in": ids } };
-            let held = store.coll::<EntryDoc>(TIMELINE_ENTRIES).find(held).await?;
-            let held: HashSet<(bson::Uuid, bson::Uuid)> =
-                held.map_ok(|entry| (entry.post_id, entry.actor_id)).try_collect().await?;
-            missing.extend(acts.into_iter().filter(|act| !held.contains(&(act.post, act.actor))));
-        }
-    }
-    Ok(missing)
 }
 
 /// Looks for one entry again in a snapshot, with everything that says that it should be there.
