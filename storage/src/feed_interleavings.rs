@@ -57,7 +57,6 @@ impl World {
     /// The first step of a follow, and what it knows of the edge afterwards. The rest of a follow only counts it.
     async fn write_follow(&self) -> FollowDoc {
         let written = self.store().write_follows(vec![NewFollow { follower: self.rita, followee: self.alice }]).await.unwrap()[0];
-        self.store().shared().add_unmerged(self.rita);
         self.store().coll::<FollowDoc>(FOLLOWS).find_one(doc! { "_id": written.edge }).await.unwrap().unwrap()
     }
 
@@ -533,7 +532,8 @@ async fn a_post_that_is_delivered_below_a_trimmed_window_is_shown_once() {
     let owners = world.owners().await;
     world.enter(&owners, late[0]).await;
     world.end(late[0]).await;
-    world.store().trim_timeline(world.rita, 1, now()).await.unwrap();
+    let slot = world.store().raise_complete_since(world.rita, 1, now()).await.unwrap().unwrap();
+    world.store().drop_below(world.rita, slot).await.unwrap();
     world.assert_feed("the window begins above the early post").await;
     world.enter(&owners, early[0]).await;
     world.assert_feed("entered below the window").await;

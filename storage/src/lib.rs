@@ -18,12 +18,14 @@ mod gather;
 pub mod graph;
 #[cfg(test)]
 mod graph_interleavings;
+mod heads;
 pub mod idempotency;
 mod lease;
 pub mod migrations;
 mod overflow;
 pub mod pending;
 pub mod posts;
+mod relations;
 mod seq_page;
 pub mod sessions;
 mod shared;
