@@ -1049,7 +1049,8 @@ impl Delta {
 }
 
 impl FollowDoc {
-    fn fresh(follower: UserId, followee: UserId) -> Self {
+    /// A new edge, as a follow first writes it.
+    pub(crate) fn fresh(follower: UserId, followee: UserId) -> Self {
         Self {
             id: b(new_id()),
             follower_id: b(follower),
