@@ -24,6 +24,7 @@ pub mod migrations;
 mod overflow;
 pub mod pending;
 pub mod posts;
+mod relations;
 mod seq_page;
 pub mod sessions;
 mod shared;
