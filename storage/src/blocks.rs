@@ -200,3 +200,47 @@ fn between(pairs: &[(UserId, UserId)]) -> Document {
     }
     doc! { "$or": either }
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails where something is missing")]
+
+    use rookery_domain::graph::{MUTE_LIMIT, MuteRefusal};
+
+    use super::*;
+    use crate::{collections::MUTES, mutes::MuteDoc, testing::TestDatabase};
+
+    #[tokio::test]
+    async fn nobody_blocks_or_mutes_more_than_the_limit_and_repeating_is_no_new_one() {
+        let db = TestDatabase::new().await;
+        let (store, me) = (db.store(), UserId(new_id()));
+        let others = |n: i64| (0..n).map(|_| UserId(new_id())).collect::<Vec<_>>();
+        let (blocked, muted) = (others(BLOCK_LIMIT), others(MUTE_LIMIT));
+        let at = date(now());
+        let blocks = blocked.iter().map(|other| BlockDoc {
+            id: b(new_id()),
+            blocker_id: b(me),
+            blocked_id: b(*other),
+            created_at: at,
+            pending: None,
+        });
+        store.coll::<BlockDoc>(BLOCKS).insert_many(blocks).await.unwrap();
+        let mutes = muted.iter().map(|other| MuteDoc { id: b(new_id()), muter_id: b(me), muted_id: b(*other), created_at: at });
+        store.coll::<MuteDoc>(MUTES).insert_many(mutes).await.unwrap();
+        for _ in 0..2 {
+            let other = UserId(new_id());
+            assert_eq!(store.block(me, other).await.unwrap(), Err(BlockRefusal::LimitReached));
+            assert_eq!(store.mute(me, other).await.unwrap(), Err(MuteRefusal::LimitReached));
+            assert_eq!(store.block(me, blocked[0]).await.unwrap(), Ok(()));
+            assert_eq!(store.mute(me, muted[0]).await.unwrap(), Ok(()));
+        }
+        assert_eq!(store.blocks_of(me).await.unwrap(), BLOCK_LIMIT);
+        store.unblock(me, blocked[0]).await.unwrap();
+        store.unmute(me, muted[0]).await.unwrap();
+        let other = UserId(new_id());
+        assert_eq!(store.block(me, other).await.unwrap(), Ok(()));
+        assert_eq!(store.mute(me, other).await.unwrap(), Ok(()));
+        assert_eq!(store.block(me, me).await.unwrap(), Err(BlockRefusal::SelfBlock));
+        assert_eq!(store.mute(me, me).await.unwrap(), Err(MuteRefusal::SelfMute));
+    }
+}
