@@ -170,10 +170,6 @@ impl Store {
             if written.state == FollowState::Requested && !written.fresh {
                 return Ok(Ok(Followed::Requested));
             }
-            if written.fresh {
-                // Before the answer, so that the next read of this process pulls the followee's recent posts.
-                self.shared().add_unmerged(follower);
-            }
             if let Some(answer) = self.settle_follow(written).await? {
                 match answer {
                     Ok(Followed::Following) => self.wake().merger.notify_one(),
@@ -233,7 +229,7 @@ impl Store {
 
     /// Writes a batch of follows: fresh edges in one insert; edges that are there already, and removed, are wanted again.
     pub(crate) async fn write_follows(&self, batch: Vec<NewFollow>) -> Result<Vec<Written>> {
-        let docs: Vec<FollowDoc> = batch.iter().map(|new| FollowDoc::fresh(*new, FollowState::Active)).collect();
+        let docs: Vec<FollowDoc> = batch.iter().map(|new| FollowDoc::fresh(new.follower, new.followee)).collect();
         let mut done: Vec<Option<Written>> = vec![None; batch.len()];
         let there = self.insert_unless_there(FOLLOWS, &docs).await?;
         for (at, (new, doc)) in batch.iter().zip(&docs).enumerate() {
@@ -282,7 +278,7 @@ impl Store {
                 }
                 continue;
             }
-            let doc = FollowDoc::fresh(new, wanted);
+            let doc = FollowDoc::wanted(new, wanted);
             if self.insert_unless_there(FOLLOWS, std::slice::from_ref(&doc)).await?.is_empty() {
                 return Ok(as_written(&doc, true));
             }
@@ -902,8 +898,13 @@ impl Delta {
 }
 
 impl FollowDoc {
+    /// A new edge, as a follow first writes it.
+    pub(crate) fn fresh(follower: UserId, followee: UserId) -> Self {
+        Self::wanted(NewFollow { follower, followee }, FollowState::Active)
+    }
+
     /// A new edge: a follow, or a request.
-    pub(crate) fn fresh(new: NewFollow, state: FollowState) -> Self {
+    pub(crate) fn wanted(new: NewFollow, state: FollowState) -> Self {
         let NewFollow { follower, followee } = new;
         let request = state == FollowState::Requested;
         Self {
@@ -923,7 +924,7 @@ impl FollowDoc {
 
     /// A new edge that its followee, private or not, is taken to have consented to.
     fn imported(follower: UserId, followee: UserId) -> Self {
-        Self { accepted: Some(true), ..Self::fresh(NewFollow { follower, followee }, FollowState::Active) }
+        Self { accepted: Some(true), ..Self::fresh(follower, followee) }
     }
 
     pub(crate) fn follower(&self) -> UserId {

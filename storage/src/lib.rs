@@ -20,6 +20,7 @@ mod gather;
 pub mod graph;
 #[cfg(test)]
 mod graph_interleavings;
+mod heads;
 mod hidden;
 pub mod idempotency;
 mod lease;

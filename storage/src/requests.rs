@@ -35,7 +35,7 @@ impl Store {
     /// Writes a follow of an account that is private, as the caller has just read: an edge that is there already stays what it is.
     pub(crate) async fn write_request(&self, new: NewFollow) -> Result<Written> {
         let NewFollow { follower, followee } = new;
-        let edge = FollowDoc::fresh(new, FollowState::Requested);
+        let edge = FollowDoc::wanted(new, FollowState::Requested);
         if self.insert_unless_there(FOLLOWS, std::slice::from_ref(&edge)).await?.is_empty() {
             return Ok(Written { edge: edge.id, follower, followee, state: FollowState::Requested, fresh: true });
         }
@@ -80,7 +80,6 @@ impl Store {
         });
         let edge = edge.await?;
         if edge.is_some() {
-            self.shared().add_unmerged(follower);
             self.relations_changed(&[follower]).await?;
         }
         Ok(edge.map(|edge| edge.id))
@@ -153,9 +152,6 @@ impl Store {
         let these = doc! { "_id": { "$in": ids }, "state": "requested" };
         self.coll::<Document>(FOLLOWS).update_many(these, acceptance()).session(&mut session).await?;
         commit(session).await?;
-        for follower in &followers {
-            self.shared().add_unmerged(*follower);
-        }
         self.relations_changed(&followers).await?;
         Ok(Some(followers.len()))
     }

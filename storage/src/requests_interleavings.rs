@@ -338,7 +338,7 @@ async fn an_opening_that_crashed_is_finished_batch_by_batch() {
     set_private(store, alice, true).await;
     let crowd: Vec<UserId> = (0..MANY).map(|_| UserId(new_id())).collect();
     store.import_users(crowd.iter().map(|id| somebody(*id)).collect()).await.unwrap();
-    let asks = crowd.iter().map(|bob| FollowDoc::fresh(NewFollow { follower: *bob, followee: alice }, FollowState::Requested));
+    let asks = crowd.iter().map(|bob| FollowDoc::wanted(NewFollow { follower: *bob, followee: alice }, FollowState::Requested));
     store.coll::<FollowDoc>(FOLLOWS).insert_many(asks).await.unwrap();
     drain(store).await;
     assert_eq!(account(store, alice).await.counters.followers, 0);

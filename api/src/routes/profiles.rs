@@ -29,6 +29,7 @@ pub struct EditProfileRequest {
     /// An http or https address of at most 500 bytes; null for no picture.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<String>, format = "uri")]
+    #[expect(clippy::option_option, reason = "absent, null and an address are three things")]
     avatar_url: Option<Option<String>>,
     /// Whether following needs the account's consent. Going public accepts everybody who has asked.
     #[serde(default, deserialize_with = "given")]
