@@ -244,7 +244,7 @@ impl Store {
         if let Some(parent_author) = parent.live_author()
             && self.is_blocked(Some(new.author), parent_author).await?
         {
-            return Ok(Err(CommentRefusal::ParentNotFound));
+            return Ok(Err(CommentRefusal::ParentHidden));
         }
         if parent.depth >= MAX_DEPTH {
             return Ok(Err(CommentRefusal::ThreadTooDeep));

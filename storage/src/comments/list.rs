@@ -50,15 +50,12 @@ impl Store {
         let mut extent = Extent { above: 0, newest: seen.comment_seq, total };
         if let Some(parent) = parent {
             let parent = match self.comment_doc(parent).await? {
-                Some(parent)
-                    if parent.post_id == b(post)
-                        && parent.is_seen()
-                        && !parent.live_author().is_some_and(|author| hidden.is_blocked(author)) =>
-                {
-                    parent
-                }
+                Some(parent) if parent.post_id == b(post) && parent.is_seen() => parent,
                 _ => return Ok(Err(CommentRefusal::ParentNotFound)),
             };
+            if parent.live_author().is_some_and(|author| hidden.is_blocked(author)) {
+                return Ok(Err(CommentRefusal::ParentHidden));
+            }
             list = doc! { "parentId": parent.id };
             // A parent is numbered before its replies; one without a number has none that are.
             extent.above = parent.seq.unwrap_or(seen.comment_seq);
