@@ -71,10 +71,18 @@ pub enum Code {
     UnsupportedMediaType,
     /// A field breaks a rule; `errors` says which.
     ValidationFailed,
-    /// Nobody follows, blocks or mutes themselves.
+    /// Nobody follows themselves.
     SelfFollow,
+    /// Nobody blocks themselves.
+    SelfBlock,
+    /// Nobody mutes themselves.
+    SelfMute,
     /// The caller follows as many accounts as anybody may.
     FollowLimitReached,
+    /// The caller blocks as many accounts as anybody may.
+    BlockLimitReached,
+    /// The caller mutes as many accounts as anybody may.
+    MuteLimitReached,
     /// The thread is as deep as a thread may be.
     ThreadTooDeep,
     /// The idempotency key was used with another body.
@@ -118,7 +126,11 @@ impl Code {
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::ValidationFailed
             | Self::SelfFollow
+            | Self::SelfBlock
+            | Self::SelfMute
             | Self::FollowLimitReached
+            | Self::BlockLimitReached
+            | Self::MuteLimitReached
             | Self::ThreadTooDeep
             | Self::IdempotencyKeyReused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::RateLimited | Self::TooManyAttempts => StatusCode::TOO_MANY_REQUESTS,
@@ -155,8 +167,10 @@ impl Code {
             Self::PayloadTooLarge => "The body is too large",
             Self::UnsupportedMediaType => "The body must be JSON",
             Self::ValidationFailed => "A field breaks a rule",
-            Self::SelfFollow => "That is your own account",
+            Self::SelfFollow | Self::SelfBlock | Self::SelfMute => "That is your own account",
             Self::FollowLimitReached => "You follow as many accounts as anybody may",
+            Self::BlockLimitReached => "You block as many accounts as anybody may",
+            Self::MuteLimitReached => "You mute as many accounts as anybody may",
             Self::ThreadTooDeep => "The thread is too deep",
             Self::IdempotencyKeyReused => "The idempotency key was used with another body",
             Self::RateLimited => "Too many requests",
@@ -252,8 +266,13 @@ impl Problem {
     /// Names a field that is not as it must be; may be called for several.
     #[must_use]
     pub fn field(mut self, field: impl Into<String>, code: impl Into<String>, detail: impl Into<String>) -> Self {
-        self.errors.push(FieldError { field: field.into(), code: code.into(), detail: detail.into() });
+        self.add_field(field, code, detail);
         self
+    }
+
+    /// Names one more field that is not as it must be.
+    pub fn add_field(&mut self, field: impl Into<String>, code: impl Into<String>, detail: impl Into<String>) {
+        self.errors.push(FieldError { field: field.into(), code: code.into(), detail: detail.into() });
     }
 
     /// Names the methods that the path has (`GET, HEAD`).

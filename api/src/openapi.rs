@@ -47,6 +47,8 @@ pub const DOCUMENT_PATH: &str = "/openapi.json";
         (name = "posts", description = "Writing, reading and deleting posts"),
         (name = "comments", description = "Comments and replies"),
         (name = "graph", description = "Following and followers"),
+        (name = "requests", description = "Requests to follow a private account"),
+        (name = "blocks", description = "Blocking and muting"),
         (name = "feed", description = "The home feed"),
         (name = "operations", description = "Health, readiness, metrics and this document"),
     ),

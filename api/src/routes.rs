@@ -1,11 +1,14 @@
 //! Every route of the service, on one screen. Each handler says its own method and path, and what it takes and gives.
 
 pub mod auth;
+pub mod blocks;
 pub mod comments;
 pub mod feed;
 pub mod graph;
 pub mod operations;
 pub mod posts;
+pub mod profiles;
+pub mod requests;
 pub mod users;
 
 use actix_web::{middleware::from_fn, web};
@@ -40,13 +43,24 @@ fn api(api: &mut ServiceConfig<'_>) {
         .service(auth::revoke_session)
         .service(auth::change_password)
         .service(users::get_me)
+        .service(profiles::edit_me)
         .service(users::get_user)
         .service(graph::follow_user)
         .service(graph::unfollow_user)
         .service(graph::remove_follower)
         .service(graph::list_followers)
         .service(graph::list_following)
+        .service(graph::list_known_followers)
         .service(graph::list_relationships)
+        .service(requests::list_follow_requests)
+        .service(requests::accept_follow_request)
+        .service(requests::reject_follow_request)
+        .service(blocks::block_user)
+        .service(blocks::unblock_user)
+        .service(blocks::list_blocks)
+        .service(blocks::mute_user)
+        .service(blocks::unmute_user)
+        .service(blocks::list_mutes)
         .service(posts::create_post)
         .service(posts::list_posts)
         .service(posts::get_post)

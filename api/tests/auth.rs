@@ -482,7 +482,7 @@ async fn a_profile_is_found_by_id_and_by_handle_in_any_case() {
 async fn a_profile_is_not_there_for_whom_it_blocks_but_for_whom_blocks_it() {
     let app = spawn_app().await;
     let (alice, bob) = (register(&app, "alice").await, register(&app, "bob").await);
-    app.store().block(alice.id.parse().unwrap(), bob.id.parse().unwrap()).await.unwrap();
+    app.store().block(alice.id.parse().unwrap(), bob.id.parse().unwrap()).await.unwrap().unwrap();
     bob.caller.get("/api/v1/users/@alice").expect(404).await;
     let seen = alice.caller.get("/api/v1/users/@bob").expect(200).await.json();
     assert_eq!(seen["viewer"]["blocking"], true);

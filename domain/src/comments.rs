@@ -76,6 +76,9 @@ pub enum CommentRefusal {
     /// The comment to answer is absent, deleted, or under another post.
     #[error("there is no such comment under this post")]
     ParentNotFound,
+    /// A block stands between the caller and who wrote the comment to answer, or whose answers are to be listed.
+    #[error("there is no such comment, or none that you may see")]
+    ParentHidden,
     /// The comment to answer is at [`MAX_DEPTH`] already.
     #[error("a thread is at most {MAX_DEPTH} levels deep")]
     ThreadTooDeep,

@@ -17,6 +17,15 @@ pub enum Visibility {
     Followers,
 }
 
+impl Visibility {
+    /// Who may see a post that says so, while its author is private or not: the posts of a private account are for its followers,
+    /// whatever they were when they were written.
+    #[must_use]
+    pub const fn of(says: Self, author_private: bool) -> Self {
+        if author_private { Self::Followers } else { says }
+    }
+}
+
 /// A post with the newest of its comments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Post {
@@ -71,8 +80,7 @@ pub struct PostViewer {
 /// Whether somebody may see a post, by how they stand to its author; an anonymous reader stands in no relation.
 #[must_use]
 pub const fn may_see(visibility: Visibility, own: bool, to_author: Relation) -> bool {
-    let blocked = to_author.blocking || to_author.blocked_by;
-    own || (!blocked && (matches!(visibility, Visibility::Public) || to_author.following))
+    own || (!to_author.blocked() && (matches!(visibility, Visibility::Public) || to_author.following))
 }
 
 /// A list of so many posts is read in one slice: it costs less than a second one would.
@@ -114,6 +122,13 @@ mod tests {
             assert_eq!(may_see(Visibility::Followers, own, relation), sees);
             assert!(may_see(Visibility::Public, own, relation));
         }
+    }
+
+    #[test]
+    fn the_posts_of_a_private_account_are_for_its_followers() {
+        assert_eq!(Visibility::of(Visibility::Public, true), Visibility::Followers);
+        assert_eq!(Visibility::of(Visibility::Followers, false), Visibility::Followers);
+        assert_eq!(Visibility::of(Visibility::Public, false), Visibility::Public);
     }
 
     #[test]

@@ -65,6 +65,15 @@ pub struct UserSummary {
     pub celebrity: bool,
 }
 
+/// An account, and since when somebody stands in some relation to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserSince {
+    /// The account.
+    pub user: UserSummary,
+    /// Since when.
+    pub since: Timestamp,
+}
+
 /// How a viewer and another account stand to each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "six independent facts, named by the HTTP contract")]
@@ -81,4 +90,12 @@ pub struct Relation {
     pub blocked_by: bool,
     /// The viewer mutes the account.
     pub muting: bool,
+}
+
+impl Relation {
+    /// A block stands between the two, whichever of them made it.
+    #[must_use]
+    pub const fn blocked(self) -> bool {
+        self.blocking || self.blocked_by
+    }
 }

@@ -18,7 +18,7 @@ use rookery_domain::{
         Comment, CommentRefusal, DeleteCommentRefusal, MAX_DEPTH,
         tree::{CommentState, Node},
     },
-    post::may_see,
+    post::{Visibility, may_see},
     user::Relation,
 };
 use serde::{Deserialize, Serialize};
@@ -93,6 +93,12 @@ impl CommentDoc {
         }
     }
 
+    /// Who wrote it, unless it is deleted.
+    fn live_author(&self) -> Option<UserId> {
+        let author = self.author.as_ref().filter(|_| self.state == CommentStateDoc::Live)?;
+        Some(UserId(author.user_id.into()))
+    }
+
     /// Whether others see it: alive, or deleted and holding shown replies in their place. A deletion shows at once, applied or not.
     fn is_seen(&self) -> bool {
         self.state == CommentStateDoc::Live || (self.seq.is_some() && self.counters.children > 0)
@@ -163,27 +169,35 @@ impl Store {
         }
     }
 
-    /// A comment under a post that the viewer may see; a deleted one only while it holds replies in their place.
+    /// A comment under a post that the viewer may see; a deleted one only while it holds replies in their place, and none across a block.
     pub async fn comment(&self, id: CommentId, viewer: Option<UserId>) -> Result<Option<Comment>> {
         match self.comment_doc(id).await? {
-            Some(comment) if comment.is_seen() && self.seen_post(comment.post_id, viewer).await?.is_some() => {
+            Some(comment) if comment.is_seen() && self.is_open_to(&comment, viewer).await? => {
                 Ok(Some(self.shown_comment(comment)?))
             }
             _ => Ok(None),
         }
     }
 
+    /// Whether the viewer may see the post of a comment, and no block stands between them and its author.
+    async fn is_open_to(&self, comment: &CommentDoc, viewer: Option<UserId>) -> Result<bool> {
+        let blocked = async {
+            match comment.live_author() {
+                Some(author) => self.is_blocked(viewer, author).await,
+                None => Ok(false),
+            }
+        };
+        let (post, blocked) = tokio::try_join!(self.seen_post(comment.post_id, viewer), blocked)?;
+        Ok(post.is_some() && !blocked)
+    }
+
     /// Deletes a comment on behalf of `by`. It is gone from single reads, lists and the preview when this returns; from totals too,
     /// unless others write the post at the same time: then a moment later.
     pub async fn delete_comment(&self, id: CommentId, by: UserId) -> Result<Result<(), DeleteCommentRefusal>> {
         let Some(comment) = self.comment_doc(id).await? else { return Ok(Err(DeleteCommentRefusal::NotFound)) };
-        let mine = comment.author.is_some_and(|author| author.user_id == b(by));
+        let mine = comment.author.as_ref().is_some_and(|author| author.user_id == b(by));
         // Their own words everybody may take back, also where they may not read any more.
-        let known = if mine {
-            self.post_is_live(comment.post_id).await?
-        } else {
-            self.seen_post(comment.post_id, Some(by)).await?.is_some()
-        };
+        let known = if mine { self.post_is_live(comment.post_id).await? } else { self.is_open_to(&comment, Some(by)).await? };
         if comment.state != CommentStateDoc::Live || !known {
             return Ok(Err(DeleteCommentRefusal::NotFound));
         }
@@ -227,6 +241,11 @@ impl Store {
             Some(parent) if parent.state == CommentStateDoc::Live && parent.post_id == b(new.post) => parent,
             _ => return Ok(Err(CommentRefusal::ParentNotFound)),
         };
+        if let Some(parent_author) = parent.live_author()
+            && self.is_blocked(Some(new.author), parent_author).await?
+        {
+            return Ok(Err(CommentRefusal::ParentHidden));
+        }
         if parent.depth >= MAX_DEPTH {
             return Ok(Err(CommentRefusal::ThreadTooDeep));
         }
@@ -339,11 +358,17 @@ impl Store {
             return Ok(None);
         };
         let author = UserId(post.author.user_id.into());
-        let relation = match viewer {
-            Some(viewer) if viewer != author => self.relations(viewer, &[author]).await?.remove(&author).unwrap_or_default(),
-            _ => Relation::default(),
+        let relation = async {
+            match viewer {
+                Some(viewer) if viewer != author => {
+                    Ok::<_, Error>(self.relations(viewer, &[author]).await?.remove(&author).unwrap_or_default())
+                }
+                _ => Ok(Relation::default()),
+            }
         };
-        Ok(may_see(post.visibility.into(), viewer == Some(author), relation).then_some(post))
+        let (relation, private) = tokio::try_join!(relation, self.private_among([author]))?;
+        let visibility = Visibility::of(post.visibility.into(), private.contains(&author));
+        Ok(may_see(visibility, viewer == Some(author), relation).then_some(post))
     }
 
     /// A comment as others see it.

@@ -8,6 +8,7 @@
 //! them). The window's start may be read at any time: what lies below it is deleted an hour after it was raised.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     sync::{Arc, OnceLock},
 };
@@ -201,7 +202,8 @@ impl Store {
             Some(end) => act.slot <= end,
             None => true,
         };
-        let followed = |act: &Act| act.actor == reader.id || reader.relations.follows(act.actor);
+        let silenced = |actor: UserId| reader.relations.hidden.as_ref().is_some_and(|hidden| hidden.is_silenced(actor));
+        let followed = |act: &Act| act.actor == reader.id || reader.relations.follows(act.actor) && !silenced(act.actor);
         let acts = merge(sources.into_iter().flat_map(|(acts, _)| acts).filter(inside).filter(followed), newest_first);
         // The next part begins behind the cut.
         let next = cut.map(|end| if newest_first { end } else { Uuid::from_u128(end.as_u128() + 1) });
@@ -242,7 +244,12 @@ impl Store {
         let ids: Vec<bson::Uuid> = acts.iter().map(|act| b(act.post)).collect();
         let found = self.coll::<PostDoc>(POSTS).find(doc! { "_id": { "$in": ids } }).await?;
         let live = found.try_filter(|post| std::future::ready(post.state == PostState::Live));
-        let mut posts: HashMap<PostId, PostDoc> = live.map_ok(|post| (PostId(post.id.into()), post)).try_collect().await?;
+        let posts: Vec<PostDoc> = live.try_collect().await?;
+        let hidden = match &reader.relations.hidden {
+            Some(hidden) => Cow::Borrowed(hidden),
+            None => Cow::Owned(self.hidden_in_feed(reader.id, &posts).await?),
+        };
+        let mut posts: HashMap<PostId, PostDoc> = posts.into_iter().map(|post| (PostId(post.id.into()), post)).collect();
         let (mut shown, mut dead) = (Vec::with_capacity(acts.len()), Vec::new());
         for act in acts {
             let Some(post) = posts.remove(&act.post) else {
@@ -251,8 +258,10 @@ impl Store {
                 continue;
             };
             let (own, following) = (act.actor == reader.id, reader.relations.follows(act.actor));
-            if let Some(kind) = reason(own, following, self.is_celebrity(act.actor)) {
-                let post = self.shown(post, Some(reader.id));
+            if let Some(kind) = reason(own, following, self.is_celebrity(act.actor))
+                && !hidden.is_silenced(act.actor)
+            {
+                let post = self.shown_without(post, Some(reader.id), &hidden);
                 shown.push((act.slot, FeedItem { kind, by: vec![post.author.clone()], post }));
             }
         }

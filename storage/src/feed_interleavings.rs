@@ -651,7 +651,7 @@ async fn what_one_process_keeps_of_a_reader_ends_with_a_change_that_another_ackn
     assert_eq!(world.walk(&other, 20).await, []);
     world.follow().await;
     assert_eq!(world.walk(&other, 20).await, [id]);
-    world.store().block(world.alice, world.rita).await.unwrap();
+    world.store().block(world.alice, world.rita).await.unwrap().unwrap();
     assert_eq!(world.walk(&other, 20).await, []);
     world.store().unblock(world.alice, world.rita).await.unwrap();
     world.assert_at_rest().await;

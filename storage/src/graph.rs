@@ -1,4 +1,5 @@
-//! The social graph: follows and blocks, as an edge collection indexed both ways.
+//! The social graph: follow edges, in a collection indexed both ways. Blocks are in [`crate::blocks`], requests in [`crate::requests`], the
+//! lists in [`crate::follow_lists`].
 //!
 //! The protocol is that of docs/data-model.md. A follow is written first and checked after ([`Store::follow`]); both accounts' counters
 //! move in the one transaction of [`Store::apply_follows`], by the difference between what is wanted and what is applied, so that
@@ -11,25 +12,25 @@ use bson::{Document, doc};
 use futures::TryStreamExt as _;
 use mongodb::{ClientSession, options::ReturnDocument};
 use rookery_domain::{
-    Limit, Page, Timestamp, UserId,
-    graph::{FollowRefusal, Standing as Facts, settle},
-    page::{EdgeCursor, SeqCursor},
+    Timestamp, UserId,
+    graph::{FollowRefusal, Settled, Standing as Facts, settle},
     pending::{Step, step},
-    user::{Relation, UserSummary},
+    user::Relation,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, Result, Store,
+    blocks::BlockDoc,
     bulk::Statement,
-    collections::{BLOCKS, FOLLOWS, USERS},
+    collections::{BLOCKS, FOLLOWS, MUTES, USERS},
     error::is_duplicate_key,
     lease::{self, Lease},
+    mutes::MuteDoc,
     overflow::PageChanges,
     pending::{Attempt, Progress, attempt, in_batches},
-    seq_page::{self, Slice},
     store::{b, commit, date, new_id, now, timestamp, until_no_conflict},
-    users::{OutlierState, UserRef, UserState},
+    users::UserState,
 };
 
 /// Edges that one transaction applies: a batch of 500 takes some 50 ms on the embedded database, and its lease lasts 10 s.
@@ -61,8 +62,14 @@ pub(crate) struct FollowDoc {
     pub pending: Option<bool>,
     /// New with each follow: what a backfill was made for.
     pub wish: bson::Uuid,
-    /// The followee's recent posts are in the follower's timeline.
+    /// The followee's recent posts are in the follower's timeline, or are not to be, while the edge is a request.
     pub merged: bool,
+    /// The followee, while the edge is a request: the key of that list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_of: Option<bson::Uuid>,
+    /// The followee has consented to this wish, which is not applied yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accepted: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,19 +78,6 @@ pub(crate) enum FollowState {
     Requested,
     Active,
     Removed,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct BlockDoc {
-    #[serde(rename = "_id")]
-    id: bson::Uuid,
-    blocker_id: bson::Uuid,
-    blocked_id: bson::Uuid,
-    created_at: bson::DateTime,
-    /// The edges between the two have not been swept yet.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pending: Option<bool>,
 }
 
 /// What a follow came to.
@@ -95,13 +89,20 @@ pub enum Followed {
     Requested,
 }
 
-/// One edge in a list of followers or followees.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Follow {
-    /// The account at the other end.
-    pub user: UserSummary,
-    /// When the edge was counted.
-    pub followed_at: Timestamp,
+/// An account that is to be followed, as the caller has just read it: that it is private decides how the edge is first written, not what
+/// becomes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Followee {
+    /// The account.
+    pub id: UserId,
+    /// Whether it was private.
+    pub private: bool,
+}
+
+impl From<UserId> for Followee {
+    fn from(id: UserId) -> Self {
+        Self { id, private: false }
+    }
 }
 
 /// A follow that is to be written.
@@ -126,8 +127,8 @@ pub(crate) struct Written {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Standing {
     facts: Facts,
-    /// The edge is still there and active.
-    there: bool,
+    /// What the edge is, if it is still there and wanted.
+    state: Option<FollowState>,
 }
 
 /// What applying one edge came to.
@@ -135,6 +136,8 @@ pub(crate) struct Standing {
 pub(crate) enum Outcome {
     /// It is counted (now, or since earlier) and active.
     Counted,
+    /// It waits for the followee's consent, and is not counted.
+    Requested,
     /// It is gone, and was wanted to be.
     Gone,
     /// It was wanted, but something forbids it: it is gone.
@@ -155,38 +158,42 @@ pub(crate) enum Applier<'a> {
 }
 
 impl Store {
-    /// Makes `follower` follow `followee`. Repeating it answers as the first call.
+    /// Makes `follower` follow `followee`, or ask to where that is private. Repeating it answers as the first call.
     ///
-    /// Write first, check after: the edge is written, then whatever forbids it is looked for, so that of a follow and a block that race
-    /// one always sees the other. Concurrent calls share their writes.
-    pub async fn follow(&self, follower: UserId, followee: UserId) -> Result<Result<Followed, FollowRefusal>> {
+    /// Write first, check after: the edge is written, then whatever forbids it is looked for, so that of a follow and a block (or a change
+    /// of privacy) that race one always sees the other. Concurrent calls share their writes.
+    pub async fn follow(&self, follower: UserId, followee: impl Into<Followee>) -> Result<Result<Followed, FollowRefusal>> {
+        let Followee { id: followee, private } = followee.into();
         if follower == followee {
             return Ok(Err(FollowRefusal::SelfFollow));
         }
+        let new = NewFollow { follower, followee };
         for _ in 0..TRIES {
-            let written = self.gathered_follows().call(NewFollow { follower, followee }).await?;
-            if written.state == FollowState::Requested {
+            let written = if private { self.write_request(new).await? } else { self.gathered_follows().call(new).await? };
+            if written.state == FollowState::Requested && !written.fresh {
                 return Ok(Ok(Followed::Requested));
             }
             if let Some(answer) = self.settle_follow(written).await? {
                 match answer {
-                    Ok(()) => self.wake().merger.notify_one(),
+                    Ok(Followed::Following) => self.wake().merger.notify_one(),
                     // It stood for a moment, and a page of the feed may have seen it.
-                    Err(_) => self.relations_changed(&[follower]).await?,
+                    Ok(Followed::Requested) | Err(_) => self.relations_changed(&[follower]).await?,
                 }
-                return Ok(answer.map(|()| Followed::Following));
+                return Ok(answer);
             }
         }
         Err(Error::Busy)
     }
 
-    /// Counts the edge if its followee is quiet, and in any case finds out whether it may stand. None: it was taken away meanwhile.
-    pub(crate) async fn settle_follow(&self, written: Written) -> Result<Option<Result<(), FollowRefusal>>> {
-        if written.fresh && !self.is_celebrity(written.followee) {
+    /// Counts the edge if its followee is quiet, and in any case finds out whether it may stand, and as what. None: it was taken away
+    /// meanwhile.
+    pub(crate) async fn settle_follow(&self, written: Written) -> Result<Option<Result<Followed, FollowRefusal>>> {
+        if written.fresh && (written.state == FollowState::Requested || !self.is_celebrity(written.followee)) {
             let applied = attempt(self.apply_follows(&[written.edge], Applier::Quiet)).await?;
             match applied {
                 Attempt::Applied(outcomes) => match outcomes.get(&written.edge) {
-                    Some(Outcome::Counted) => return Ok(Some(Ok(()))),
+                    Some(Outcome::Counted) => return Ok(Some(Ok(Followed::Following))),
+                    Some(Outcome::Requested) => return self.settle_request(written).await,
                     Some(Outcome::Withdrawn(refusal)) => return Ok(Some(Err(*refusal))),
                     Some(Outcome::Left) => self.wake().applier.notify_one(),
                     // Applied or taken away by somebody else: the check below tells which.
@@ -198,10 +205,16 @@ impl Store {
             self.wake().applier.notify_one();
         }
         let standing = self.gathered_standings().call(written).await?;
-        match settle(standing.facts, self.settings().follow_limit) {
-            Ok(()) if standing.there => Ok(Some(Ok(()))),
-            Ok(()) => Ok(None),
-            Err(refusal) => {
+        match (settle(standing.facts, self.settings().follow_limit), standing.state) {
+            (Ok(Settled::Follow), Some(FollowState::Active)) => Ok(Some(Ok(Followed::Following))),
+            (Ok(_), Some(FollowState::Requested)) => self.settle_request(written).await,
+            (Ok(Settled::Request), Some(FollowState::Active)) => {
+                // The account has become private meanwhile: a follow without its consent shows its posts for no longer than this.
+                until_no_conflict(|| self.apply_quietly(written.edge)).await?;
+                self.settle_request(written).await
+            }
+            (Ok(_), Some(FollowState::Removed) | None) => Ok(None),
+            (Err(refusal), _) => {
                 let withdrawn = until_no_conflict(|| async {
                     match self.look_to_withdraw(written).await? {
                         Some(look) => self.withdraw(written, look).await,
@@ -235,7 +248,7 @@ impl Store {
         }
         for (written, new) in done.iter_mut().zip(&batch) {
             if written.is_none() {
-                *written = Some(self.follow_again(*new).await?);
+                *written = Some(self.follow_again(*new, FollowState::Active).await?);
             }
         }
         let done: Vec<Written> = done.into_iter().flatten().collect();
@@ -244,15 +257,20 @@ impl Store {
         Ok(done)
     }
 
-    /// A follow of a pair that has an edge: makes a removed one wanted again, and leaves any other.
-    async fn follow_again(&self, new: NewFollow) -> Result<Written> {
+    /// A follow of a pair that has an edge: makes a removed one wanted again, as a follow or a request, and leaves any other.
+    pub(crate) async fn follow_again(&self, new: NewFollow, wanted: FollowState) -> Result<Written> {
         let NewFollow { follower, followee } = new;
         let edges = self.coll::<FollowDoc>(FOLLOWS);
         let as_written = |edge: &FollowDoc, fresh| Written { edge: edge.id, follower, followee, state: edge.state, fresh };
         for _ in 0..TRIES {
             let mut removed = pair(follower, followee);
             removed.insert("state", "removed");
-            let again = doc! { "$set": { "state": "active", "pending": true, "wish": b(new_id()), "merged": false } };
+            let mut again = match wanted {
+                FollowState::Requested => doc! { "state": "requested", "requestOf": b(followee), "merged": true },
+                FollowState::Active | FollowState::Removed => doc! { "state": "active", "merged": false },
+            };
+            again.extend(doc! { "pending": true, "wish": b(new_id()) });
+            let again = doc! { "$set": again };
             let revived = edges.find_one_and_update(removed, again).return_document(ReturnDocument::After).await?;
             if let Some(edge) = revived {
                 return Ok(as_written(&edge, true));
@@ -263,7 +281,7 @@ impl Store {
                 }
                 continue;
             }
-            let doc = FollowDoc::fresh(follower, followee);
+            let doc = FollowDoc::wanted(new, wanted);
             if self.insert_unless_there(FOLLOWS, std::slice::from_ref(&doc)).await?.is_empty() {
                 return Ok(as_written(&doc, true));
             }
@@ -272,7 +290,7 @@ impl Store {
     }
 
     /// Inserts what is not there yet, and gives the places of those that were.
-    async fn insert_unless_there<T: Serialize + Send + Sync>(&self, name: &str, docs: &[T]) -> Result<HashSet<usize>> {
+    pub(crate) async fn insert_unless_there<T: Serialize + Send + Sync>(&self, name: &str, docs: &[T]) -> Result<HashSet<usize>> {
         match self.coll::<T>(name).insert_many(docs).ordered(false).await {
             Ok(_) => Ok(HashSet::new()),
             Err(error) if is_duplicate_key(&error) => Ok(crate::error::failed_indexes(&error)),
@@ -285,21 +303,24 @@ impl Store {
     pub(crate) async fn standings(&self, batch: Vec<Written>) -> Result<Vec<Standing>> {
         let users: HashSet<UserId> = batch.iter().flat_map(|edge| [edge.follower, edge.followee]).collect();
         let edges: Vec<bson::Uuid> = batch.iter().map(|edge| edge.edge).collect();
-        let active = doc! { "_id": { "$in": edges }, "state": "active" };
+        let these = doc! { "_id": { "$in": edges } };
+        let fields = doc! { "state": 1, "pending": 1, "accepted": 1 };
         let pairs: Vec<_> = batch.iter().map(|edge| (edge.follower, edge.followee)).collect();
         let (parties, blocked, there) = futures::try_join!(self.parties(users, None), self.blocked_pairs(&pairs, None), async {
-            Ok(self.coll::<IdDoc>(FOLLOWS).find(active).projection(doc! { "_id": 1 }).await?)
+            Ok(self.coll::<ThereDoc>(FOLLOWS).find(these).projection(fields).await?)
         })?;
-        let there: HashSet<bson::Uuid> = there.map_ok(|edge| edge.id).try_collect().await?;
+        let there: HashMap<bson::Uuid, ThereDoc> = there.map_ok(|edge| (edge.id, edge)).try_collect().await?;
         let mut standings = Vec::with_capacity(batch.len());
         for edge in batch {
             let following = self.following_of(edge.follower, parties.get(&edge.follower)).await?;
+            let found = there.get(&edge.edge);
             let facts = Facts {
                 both_live: both_live(&parties, edge.follower, edge.followee),
                 blocked: blocked.contains(&(edge.follower, edge.followee)),
+                needs_consent: is_private(&parties, edge.followee) && found.is_some_and(ThereDoc::is_unconsented),
                 following,
             };
-            standings.push(Standing { facts, there: there.contains(&edge.edge) });
+            standings.push(Standing { facts, state: found.map(|edge| edge.state) });
         }
         Ok(standings)
     }
@@ -327,6 +348,7 @@ impl Store {
         let facts = Facts {
             both_live: both_live(&parties, follower, followee),
             blocked: !blocked.is_empty(),
+            needs_consent: false,
             following: self.following_of(follower, parties.get(&follower)).await?,
         };
         let forbidden = settle(facts, self.settings().follow_limit).is_err();
@@ -339,34 +361,41 @@ impl Store {
         if blocked {
             self.hold_blocks(&[(written.follower, written.followee)], &mut session).await?;
         }
-        let active = doc! { "_id": written.edge, "state": "active" };
-        let removed = self.coll::<Document>(FOLLOWS).update_one(active, removal()).session(&mut session).await?;
+        let wanted = doc! { "_id": written.edge, "state": { "$in": ["active", "requested"] } };
+        let removed = self.coll::<Document>(FOLLOWS).update_one(wanted, removal()).session(&mut session).await?;
         commit(session).await?;
         Ok(removed.matched_count == 1)
     }
 
-    /// Makes a transaction that removes edges for the blocks between these pairs conflict with one that lifts such a block. It would
-    /// not otherwise: a transaction reads a snapshot, and two that write different documents both commit, so that a follow made (and
-    /// answered) after the block was lifted would be removed for it all the same. The mark says truly that there may be something to
-    /// sweep; the applier clears it.
-    async fn hold_blocks(&self, pairs: &[(UserId, UserId)], session: &mut ClientSession) -> Result<()> {
-        let pending = doc! { "$set": { "pending": true } };
-        self.coll::<BlockDoc>(BLOCKS).update_many(between(pairs), pending).session(session).await?;
-        Ok(())
-    }
-
     /// Makes `follower` no longer follow `followee`, or ask to. Repeating it changes nothing.
     pub async fn unfollow(&self, follower: UserId, followee: UserId) -> Result<()> {
-        if let Some(edge) = self.mark_unfollow(follower, followee).await? {
-            self.attempt_or_leave(edge, followee).await?;
-        }
-        Ok(())
+        let edge = self.mark_unfollow(follower, followee).await?;
+        self.apply_removal(edge, followee).await
     }
 
-    /// Writes what is wanted: the edge gone. Gives the edge, if there is one.
+    /// Makes `follower` no longer follow `followee`, on behalf of the followee. A request stays, for the followee to accept or reject.
+    pub async fn remove_follower(&self, followee: UserId, follower: UserId) -> Result<()> {
+        let edge = self.mark_removed(follower, followee, &["active"]).await?;
+        self.apply_removal(edge, followee).await
+    }
+
+    /// A request's attempt to apply the removal of an edge, if there was one.
+    pub(crate) async fn apply_removal(&self, edge: Option<bson::Uuid>, followee: UserId) -> Result<()> {
+        match edge {
+            Some(edge) => self.attempt_or_leave(edge, followee).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Writes what is wanted: no follow and no request. Gives the edge, if there is one.
     pub(crate) async fn mark_unfollow(&self, follower: UserId, followee: UserId) -> Result<Option<bson::Uuid>> {
+        self.mark_removed(follower, followee, &["active", "requested"]).await
+    }
+
+    /// Writes what is wanted: the edge gone, if it is in one of these states. Gives the edge, if there is one.
+    pub(crate) async fn mark_removed(&self, follower: UserId, followee: UserId, states: &[&str]) -> Result<Option<bson::Uuid>> {
         let mut wanted = pair(follower, followee);
-        wanted.insert("state", doc! { "$in": ["active", "requested"] });
+        wanted.insert("state", doc! { "$in": states });
         let edge = self.coll::<IdDoc>(FOLLOWS).find_one_and_update(wanted, removal()).projection(doc! { "_id": 1 }).await?;
         if edge.is_some() {
             self.relations_changed(&[follower]).await?;
@@ -375,7 +404,7 @@ impl Store {
     }
 
     /// The one attempt of a request to apply an edge to `followee`; what it leaves, the applier takes.
-    async fn attempt_or_leave(&self, edge: bson::Uuid, followee: UserId) -> Result<()> {
+    pub(crate) async fn attempt_or_leave(&self, edge: bson::Uuid, followee: UserId) -> Result<()> {
         if !self.is_celebrity(followee) {
             match attempt(self.apply_follows(&[edge], Applier::Quiet)).await? {
                 Attempt::Applied(outcomes) if outcomes.get(&edge) != Some(&Outcome::Left) => return Ok(()),
@@ -387,89 +416,9 @@ impl Store {
         Ok(())
     }
 
-    async fn is_applied(&self, edge: bson::Uuid) -> Result<bool> {
+    pub(crate) async fn is_applied(&self, edge: bson::Uuid) -> Result<bool> {
         let pending = doc! { "_id": edge, "pending": true };
         Ok(self.coll::<IdDoc>(FOLLOWS).find_one(pending).projection(doc! { "_id": 1 }).await?.is_none())
-    }
-
-    /// Makes `blocker` block `blocked`: marks it, then removes the follows both ways. Repeating it changes nothing.
-    pub async fn block(&self, blocker: UserId, blocked: UserId) -> Result<()> {
-        self.mark_block(blocker, blocked).await?;
-        let edges = until_no_conflict(|| self.sweep_block(blocker, blocked)).await?;
-        for (edge, followee) in edges {
-            self.attempt_or_leave(edge, followee).await?;
-        }
-        Ok(())
-    }
-
-    /// The first half of a block: its mark, pending until the sweep is done.
-    pub(crate) async fn mark_block(&self, blocker: UserId, blocked: UserId) -> Result<()> {
-        let block = BlockDoc {
-            id: b(new_id()),
-            blocker_id: b(blocker),
-            blocked_id: b(blocked),
-            created_at: date(now()),
-            pending: Some(true),
-        };
-        match self.coll::<BlockDoc>(BLOCKS).insert_one(&block).await {
-            Ok(_) => Ok(()),
-            // It stands already; if its sweep is still to be done, it is done now.
-            Err(error) if is_duplicate_key(&error) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// The second half of a block, in one transaction so that a sweep never outlives its block: if this block is still to be swept,
-    /// marks the edges both ways removed. Gives those edges and their followees.
-    pub(crate) async fn sweep_block(&self, blocker: UserId, blocked: UserId) -> Result<Vec<(bson::Uuid, UserId)>> {
-        let mut session = self.begin().await?;
-        let mine = doc! { "blockerId": b(blocker), "blockedId": b(blocked), "pending": true };
-        let done = doc! { "$unset": { "pending": "" } };
-        if self.coll::<BlockDoc>(BLOCKS).update_one(mine, done).session(&mut session).await?.matched_count == 0 {
-            return Ok(Vec::new());
-        }
-        let edges = self.remove_between(blocker, blocked, &mut session).await?;
-        commit(session).await?;
-        self.relations_changed(&[blocker, blocked]).await?;
-        Ok(edges)
-    }
-
-    /// Makes `blocker` no longer block `blocked`. A sweep that is still pending is finished first, in the same transaction: else it would
-    /// remove a follow made after the block was lifted.
-    pub async fn unblock(&self, blocker: UserId, blocked: UserId) -> Result<()> {
-        let edges = until_no_conflict(|| async {
-            let mut session = self.begin().await?;
-            let mine = doc! { "blockerId": b(blocker), "blockedId": b(blocked) };
-            let block = self.coll::<BlockDoc>(BLOCKS).find_one_and_delete(mine).session(&mut session).await?;
-            let edges = match block {
-                Some(BlockDoc { pending: Some(true), .. }) => self.remove_between(blocker, blocked, &mut session).await?,
-                _ => Vec::new(),
-            };
-            commit(session).await?;
-            Ok(edges)
-        })
-        .await?;
-        self.relations_changed(&[blocker, blocked]).await?;
-        for (edge, followee) in edges {
-            self.attempt_or_leave(edge, followee).await?;
-        }
-        Ok(())
-    }
-
-    async fn remove_between(&self, one: UserId, other: UserId, session: &mut ClientSession) -> Result<Vec<(bson::Uuid, UserId)>> {
-        let mut removed = Vec::new();
-        for (follower, followee) in [(one, other), (other, one)] {
-            let mut standing = pair(follower, followee);
-            standing.insert("state", doc! { "$in": ["active", "requested"] });
-            let edge = self
-                .coll::<IdDoc>(FOLLOWS)
-                .find_one_and_update(standing, removal())
-                .projection(doc! { "_id": 1 })
-                .session(&mut *session)
-                .await?;
-            removed.extend(edge.map(|edge| (edge.id, followee)));
-        }
-        Ok(removed)
     }
 
     /// Applies edges in one transaction: moves both accounts' counters by the difference between what each edge wants and what is applied,
@@ -483,6 +432,11 @@ impl Store {
             Some(plan) => self.write_plan(plan).await,
             None => Ok(HashMap::new()),
         }
+    }
+
+    /// Applies one edge, unless that is the leased applier's.
+    async fn apply_quietly(&self, edge: bson::Uuid) -> Result<Option<Outcome>> {
+        Ok(self.apply_follows(&[edge], Applier::Quiet).await?.remove(&edge))
     }
 
     /// The first half of an application: reads everything that decides, in the transaction that the second half commits. None: there
@@ -505,12 +459,12 @@ impl Store {
         if edges.is_empty() {
             return Ok(None);
         }
-        // In the order of the wishes, so that whoever asked first comes first.
-        edges.sort_unstable_by_key(|edge| edge.wish.bytes());
+        // In the order of the wishes, so that whoever asked first comes first; those accepted together share one.
+        edges.sort_unstable_by_key(|edge| (edge.wish.bytes(), edge.id.bytes()));
         let users: HashSet<UserId> = edges.iter().flat_map(|edge| [edge.follower(), edge.followee()]).collect();
         let mut parties = self.parties(users, Some(&mut session)).await?;
         let wanted: Vec<_> =
-            edges.iter().filter(|e| e.state == FollowState::Active).map(|e| (e.follower(), e.followee())).collect();
+            edges.iter().filter(|e| e.state != FollowState::Removed).map(|e| (e.follower(), e.followee())).collect();
         let blocked = if wanted.is_empty() { HashSet::new() } else { self.blocked_pairs(&wanted, Some(&mut session)).await? };
 
         let mut plan = Plan::new(session, uncounted);
@@ -557,15 +511,21 @@ impl Store {
         let mut facts = Facts {
             both_live: both_live(parties, follower, followee),
             blocked: blocked.contains(&(follower, followee)),
+            // Only such as are pending come here.
+            needs_consent: is_private(parties, followee) && edge.accepted.is_none(),
             following: 0,
         };
         if let Applier::Quiet = applier
             && edge.seq.is_none()
+            && edge.accepted.is_none()
+            && edge.state == FollowState::Active
         {
             facts.following = parties.get(&follower).map_or(0, |party| party.following);
         }
-        let refusal = if edge.state == FollowState::Active { settle(facts, self.settings().follow_limit).err() } else { None };
-        let wanted = edge.state == FollowState::Active && refusal.is_none();
+        let settled = (edge.state != FollowState::Removed).then(|| settle(facts, self.settings().follow_limit));
+        let refusal = settled.and_then(Result::err);
+        let wanted = settled == Some(Ok(Settled::Follow));
+        let request = settled == Some(Ok(Settled::Request));
         let step = step(wanted, edge.seq.is_some());
 
         let threshold = self.settings().celebrity_threshold;
@@ -598,14 +558,16 @@ impl Store {
                 plan.delta(follower).following += 1;
                 let of = plan.delta(followee);
                 (of.followers, of.seqs, of.at) = (of.followers + 1, of.seqs + 1, Some(at));
-                let mut set = doc! { "seq": seq, "followedAt": date(at) };
+                let mut set = applied(edge);
+                set.insert("seq", seq);
+                set.insert("followedAt", date(at));
                 // There is nothing to merge: no pass of the merger for the hundreds of thousands of follows of an import.
                 let silent = parties.get(&followee).is_some_and(|party| party.posts == 0);
                 if silent && plan.uncounted.as_ref().is_some_and(|authors| !authors.contains(&edge.followee_id)) {
                     set.insert("merged", true);
                     plan.unmarked.push(follower);
                 }
-                let update = doc! { "$set": set, "$unset": { "pending": "" } };
+                let update = doc! { "$set": set, "$unset": { "pending": "", "accepted": "", "requestOf": "" } };
                 plan.updates.push(Statement::update(doc! { "_id": edge.id }, update));
                 if on_pages {
                     plan.pages.push(followee, seq, follower, at);
@@ -614,19 +576,33 @@ impl Store {
             (Step::Uncount, Some(seq), _) => {
                 plan.delta(follower).following -= 1;
                 plan.delta(followee).followers -= 1;
-                plan.deletes.push(edge.id);
+                if request {
+                    plan.updates.push(Statement::update(doc! { "_id": edge.id }, to_request(edge)));
+                } else {
+                    plan.deletes.push(edge.id);
+                }
                 if on_pages {
                     plan.pages.pull(followee, seq);
                 }
             }
             (Step::Clear, ..) => {
-                plan.updates.push(Statement::update(doc! { "_id": edge.id }, doc! { "$unset": { "pending": "" } }));
+                let (applied, cleared) = (applied(edge), doc! { "pending": "", "accepted": "", "requestOf": "" });
+                let update = if applied.is_empty() {
+                    doc! { "$unset": cleared }
+                } else {
+                    doc! { "$set": applied, "$unset": cleared }
+                };
+                plan.updates.push(Statement::update(doc! { "_id": edge.id }, update));
+            }
+            (Step::Drop, ..) if request => {
+                plan.updates.push(Statement::update(doc! { "_id": edge.id }, to_request(edge)));
             }
             // Never counted, or no account left to count it.
             _ => plan.deletes.push(edge.id),
         }
         // Its own request may have crashed before it said so; of a follow that did, the merge says it.
-        if !wanted && matches!(applier, Applier::Leased(_)) || refusal.is_some() {
+        let promoted = wanted && edge.state == FollowState::Requested;
+        if !wanted && matches!(applier, Applier::Leased(_)) || refusal.is_some() || promoted {
             plan.unmarked.push(follower);
         }
         match refusal {
@@ -637,13 +613,14 @@ impl Store {
                 Outcome::Withdrawn(refusal)
             }
             None if wanted => Outcome::Counted,
+            None if request => Outcome::Requested,
             None => Outcome::Gone,
         }
     }
 
     /// One round of the applier: finishes sweeps and leases that a crash left, then takes pending edges, each followee's under its lease.
     pub async fn apply_follows_step(&self) -> Result<Progress> {
-        let mut done = self.finish_sweeps().await?;
+        let mut done = self.finish_sweeps().await? + self.finish_openings().await?;
         let mut followees: Vec<UserId> = Vec::new();
         for name in lease::abandoned(self, LEASE_PREFIX).await? {
             followees.extend(name.strip_prefix(LEASE_PREFIX).and_then(|id| id.parse::<UserId>().ok()));
@@ -701,17 +678,6 @@ impl Store {
         Ok(done)
     }
 
-    /// Sweeps of blocks whose request crashed.
-    async fn finish_sweeps(&self) -> Result<usize> {
-        let pending = self.coll::<BlockDoc>(BLOCKS).find(doc! { "pending": true }).limit(100).await?;
-        let pending: Vec<BlockDoc> = pending.try_collect().await?;
-        for block in &pending {
-            let (blocker, blocked) = (UserId(block.blocker_id.into()), UserId(block.blocked_id.into()));
-            until_no_conflict(|| self.sweep_block(blocker, blocked)).await?;
-        }
-        Ok(pending.len())
-    }
-
     /// What the graph needs of `users`, of those that are being deleted too: their counters and pages go down with their edges.
     async fn parties(
         &self,
@@ -720,35 +686,14 @@ impl Store {
     ) -> Result<HashMap<UserId, Party>> {
         let ids: Vec<bson::Uuid> = users.into_iter().map(b).collect();
         let users = self.coll::<PartyDoc>(USERS);
-        let find = users
-            .find(doc! { "_id": { "$in": ids } })
-            .batch_size(ANSWER)
-            .projection(doc! { "state": 1, "counters": 1, "followerSeq": 1, "followerAt": 1, "postSeq": 1, "outlier": 1 });
+        let find = users.find(doc! { "_id": { "$in": ids } }).batch_size(ANSWER).projection(
+            doc! { "state": 1, "settings": 1, "counters": 1, "followerSeq": 1, "followerAt": 1, "postSeq": 1, "outlier": 1 },
+        );
         let found: Vec<PartyDoc> = match session {
             Some(session) => find.session(&mut *session).await?.stream(session).try_collect().await?,
             None => find.await?.try_collect().await?,
         };
         Ok(found.into_iter().map(|user| (UserId(user.id.into()), Party::from(user))).collect())
-    }
-
-    /// Of these (follower, followee) pairs, those between which a block stands, in either direction.
-    async fn blocked_pairs(
-        &self,
-        pairs: &[(UserId, UserId)],
-        session: Option<&mut ClientSession>,
-    ) -> Result<HashSet<(UserId, UserId)>> {
-        let blocks = self.coll::<BlockDoc>(BLOCKS);
-        let find = blocks.find(between(pairs));
-        let found: Vec<BlockDoc> = match session {
-            Some(session) => find.session(&mut *session).await?.stream(session).try_collect().await?,
-            None => find.await?.try_collect().await?,
-        };
-        let mut blocked = HashSet::new();
-        for block in found {
-            let (one, other) = (UserId(block.blocker_id.into()), UserId(block.blocked_id.into()));
-            blocked.extend([(one, other), (other, one)]);
-        }
-        Ok(blocked)
     }
 
     /// Whether an active edge leads from `follower` to `followee`, counted or not.
@@ -778,10 +723,12 @@ impl Store {
             { "blockerId": me, "blockedId": { "$in": &ids } },
             { "blockedId": me, "blockerId": { "$in": &ids } },
         ] };
-        let (follows, blocks): (Vec<FollowDoc>, Vec<BlockDoc>) =
-            futures::try_join!(async { self.coll::<FollowDoc>(FOLLOWS).find(follows).await?.try_collect().await }, async {
-                self.coll::<BlockDoc>(BLOCKS).find(blocks).await?.try_collect().await
-            },)?;
+        let mutes = doc! { "muterId": me, "mutedId": { "$in": &ids } };
+        let (follows, blocks, mutes): (Vec<FollowDoc>, Vec<BlockDoc>, Vec<MuteDoc>) = futures::try_join!(
+            async { self.coll::<FollowDoc>(FOLLOWS).find(follows).await?.try_collect().await },
+            async { self.coll::<BlockDoc>(BLOCKS).find(blocks).await?.try_collect().await },
+            async { self.coll::<MuteDoc>(MUTES).find(mutes).await?.try_collect().await },
+        )?;
         let mut relations: HashMap<UserId, Relation> = HashMap::new();
         for edge in follows {
             if edge.follower() == viewer {
@@ -799,128 +746,16 @@ impl Store {
                 relations.entry(UserId(block.blocker_id.into())).or_default().blocked_by = true;
             }
         }
+        for mute in mutes {
+            relations.entry(UserId(mute.muted_id.into())).or_default().muting = true;
+        }
         Ok(relations)
-    }
-
-    /// A page of the followers of an account, newest first; none if there is no such account.
-    ///
-    /// The `seq` of an edge bounds every range, so that a page costs the same however many followers there are and however deep it lies.
-    /// Those of an outlier come from its overflow pages; whoever has left since is not shown.
-    pub async fn followers(
-        &self,
-        of: &UserRef,
-        cursor: Option<SeqCursor>,
-        limit: Limit,
-    ) -> Result<Option<Page<Follow, SeqCursor>>> {
-        let Some(user) = self.user_doc(of).await? else {
-            return Ok(None);
-        };
-        let from_pages = user.outlier.is_some_and(|outlier| outlier.state == OutlierState::Ready);
-        let page = seq_page::newest_first(cursor, limit, user.follower_seq, async |slice| {
-            let edges = if from_pages {
-                self.followers_on_pages(user.id, slice).await?
-            } else {
-                self.followers_by_seq(user.id, slice).await?
-            };
-            self.with_summaries(edges).await
-        });
-        Ok(Some(page.await?))
-    }
-
-    /// The edges with a `seq` in a slice, from the index, newest first.
-    pub(crate) async fn followers_by_seq(&self, followee: bson::Uuid, slice: Slice) -> Result<Vec<FollowDoc>> {
-        // By the index alone: a server may read all of the followee's edges for a condition that the index does not have.
-        let range = doc! { "followeeId": followee, "seq": { "$gte": slice.from, "$lt": slice.to } };
-        let found = self.coll::<FollowDoc>(FOLLOWS).find(range).sort(doc! { "seq": -1 }).await?;
-        Ok(found.try_filter(|edge| std::future::ready(edge.state == FollowState::Active)).try_collect().await?)
-    }
-
-    async fn with_summaries(&self, edges: Vec<FollowDoc>) -> Result<Vec<(i64, Follow)>> {
-        let mut users = self.summaries(edges.iter().map(FollowDoc::follower)).await?;
-        Ok(edges
-            .into_iter()
-            .filter_map(|edge| {
-                let user = users.remove(&edge.follower())?;
-                Some((edge.seq?, Follow { user, followed_at: timestamp(edge.followed_at?) }))
-            })
-            .collect())
-    }
-
-    /// A page of the accounts that an account follows, newest first; none if there is no such account.
-    pub async fn following(
-        &self,
-        of: &UserRef,
-        cursor: Option<EdgeCursor>,
-        limit: Limit,
-    ) -> Result<Option<Page<Follow, EdgeCursor>>> {
-        let Some(follower) = self.user_id(of).await? else {
-            return Ok(None);
-        };
-        let newer = matches!(cursor, Some(EdgeCursor::After(..)));
-        let mut found: Vec<(EdgeCursorKey, Follow)> = Vec::new();
-        let mut from = cursor.map(key_of);
-        // Followees that are no longer live are left out, and the page is filled up.
-        let exhausted = loop {
-            let want = limit.get() + 1;
-            let batch = self.following_slice(follower, from, newer, want).await?;
-            let last = batch.len() < want;
-            from = batch.last().and_then(FollowDoc::key).or(from);
-            let mut users = self.summaries(batch.iter().map(FollowDoc::followee)).await?;
-            found.extend(batch.into_iter().filter_map(|edge| {
-                let key = edge.key()?;
-                Some((key, Follow { user: users.remove(&edge.followee())?, followed_at: key.0 }))
-            }));
-            if last || found.len() > limit.get() {
-                break last;
-            }
-        };
-        let more = found.len() > limit.get() || !exhausted;
-        found.truncate(limit.get());
-        if newer {
-            found.reverse();
-        }
-        let older_exist = match (newer, found.last().map(|(key, _)| *key).or_else(|| cursor.map(key_of))) {
-            (false, _) => more,
-            (true, Some(key)) => !self.following_slice(follower, Some(key), false, 1).await?.is_empty(),
-            (true, None) => false,
-        };
-        let edge = |key: EdgeCursorKey| (key.0, key.1);
-        let next = found.last().filter(|_| older_exist).map(|(key, _)| edge(*key)).map(|(at, id)| EdgeCursor::Before(at, id));
-        let prev = match (found.first(), cursor) {
-            (Some((key, _)), _) => Some(EdgeCursor::After(key.0, key.1)),
-            (None, Some(cursor)) => Some(EdgeCursor::After(key_of(cursor).0, key_of(cursor).1)),
-            (None, None) => None,
-        };
-        Ok(Some(Page { items: found.into_iter().map(|(_, follow)| follow).collect(), next, prev }))
-    }
-
-    async fn following_slice(
-        &self,
-        follower: UserId,
-        from: Option<EdgeCursorKey>,
-        newer: bool,
-        most: usize,
-    ) -> Result<Vec<FollowDoc>> {
-        let (less, order) = if newer { ("$gt", 1) } else { ("$lt", -1) };
-        let mut filter = doc! { "followerId": b(follower), "state": "active", "followedAt": { "$type": "date" } };
-        if let Some((at, id)) = from {
-            filter.remove("followedAt");
-            let same = doc! { "followedAt": date(at), "_id": { less: b(id) } };
-            filter.insert("$or", vec![doc! { "followedAt": { less: date(at) } }, same]);
-        }
-        let found = self
-            .coll::<FollowDoc>(FOLLOWS)
-            .find(filter)
-            .sort(doc! { "followedAt": order, "_id": order })
-            .limit(i64::try_from(most).unwrap_or(i64::MAX))
-            .await?;
-        Ok(found.try_collect().await?)
     }
 
     /// Loads edges between accounts in bulk, through the same two steps as a follow: pending edges in one insert, then applied in
     /// batches. No follow limit holds. Pairs that have an edge already are skipped. Gives the number of new edges.
     pub async fn import_follows(&self, pairs: &[(UserId, UserId)]) -> Result<usize> {
-        let docs: Vec<FollowDoc> = pairs.iter().map(|(follower, followee)| FollowDoc::fresh(*follower, *followee)).collect();
+        let docs: Vec<FollowDoc> = pairs.iter().map(|(follower, followee)| FollowDoc::imported(*follower, *followee)).collect();
         let there = self.insert_unless_there(FOLLOWS, &docs).await?;
         let ids: Vec<bson::Uuid> = docs.iter().enumerate().filter(|(at, _)| !there.contains(at)).map(|(_, edge)| edge.id).collect();
         let followers: HashSet<UserId> = pairs.iter().map(|(follower, _)| *follower).collect();
@@ -934,18 +769,27 @@ impl Store {
     }
 }
 
-type EdgeCursorKey = (Timestamp, uuid::Uuid);
-
-fn key_of(cursor: EdgeCursor) -> EdgeCursorKey {
-    match cursor {
-        EdgeCursor::Before(at, id) | EdgeCursor::After(at, id) => (at, id),
-    }
-}
-
 #[derive(Debug, Deserialize)]
 pub(crate) struct IdDoc {
     #[serde(rename = "_id")]
     pub id: bson::Uuid,
+}
+
+/// An edge as the check after its write sees it.
+#[derive(Debug, Deserialize)]
+struct ThereDoc {
+    #[serde(rename = "_id")]
+    id: bson::Uuid,
+    state: FollowState,
+    pending: Option<bool>,
+    accepted: Option<bool>,
+}
+
+impl ThereDoc {
+    /// It is wanted but not applied, and a private followee has not said yes to it.
+    fn is_unconsented(&self) -> bool {
+        self.pending.is_some() && self.accepted.is_none()
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -961,6 +805,7 @@ struct PartyDoc {
     #[serde(rename = "_id")]
     id: bson::Uuid,
     state: UserState,
+    settings: crate::users::SettingsDoc,
     counters: crate::users::CountersDoc,
     follower_seq: i64,
     follower_at: Option<bson::DateTime>,
@@ -972,6 +817,7 @@ struct PartyDoc {
 #[derive(Debug)]
 struct Party {
     live: bool,
+    private: bool,
     followers: i64,
     following: i64,
     seq: i64,
@@ -985,6 +831,7 @@ impl From<PartyDoc> for Party {
     fn from(user: PartyDoc) -> Self {
         Self {
             live: user.state == UserState::Live,
+            private: user.settings.private,
             followers: user.counters.followers,
             following: user.counters.following,
             seq: user.follower_seq,
@@ -1075,17 +922,31 @@ impl Delta {
 impl FollowDoc {
     /// A new edge, as a follow first writes it.
     pub(crate) fn fresh(follower: UserId, followee: UserId) -> Self {
+        Self::wanted(NewFollow { follower, followee }, FollowState::Active)
+    }
+
+    /// A new edge: a follow, or a request.
+    pub(crate) fn wanted(new: NewFollow, state: FollowState) -> Self {
+        let NewFollow { follower, followee } = new;
+        let request = state == FollowState::Requested;
         Self {
             id: b(new_id()),
             follower_id: b(follower),
             followee_id: b(followee),
-            state: FollowState::Active,
+            state,
             seq: None,
             followed_at: None,
             pending: Some(true),
             wish: b(new_id()),
-            merged: false,
+            merged: request,
+            request_of: request.then(|| b(followee)),
+            accepted: None,
         }
+    }
+
+    /// A new edge that its followee, private or not, is taken to have consented to.
+    fn imported(follower: UserId, followee: UserId) -> Self {
+        Self { accepted: Some(true), ..Self::fresh(follower, followee) }
     }
 
     pub(crate) fn follower(&self) -> UserId {
@@ -1095,35 +956,41 @@ impl FollowDoc {
     pub(crate) fn followee(&self) -> UserId {
         UserId(self.followee_id.into())
     }
+}
 
-    fn key(&self) -> Option<EdgeCursorKey> {
-        Some((timestamp(self.followed_at?), self.id.into()))
+/// What a wanted edge becomes beside being counted: a request of an account that is private no longer is a follow, and a new one.
+fn applied(edge: &FollowDoc) -> Document {
+    match edge.state {
+        FollowState::Requested => doc! { "state": "active", "wish": b(new_id()), "merged": false },
+        FollowState::Active | FollowState::Removed => Document::new(),
     }
+}
+
+/// Makes an edge a request, which nobody counts. One that was a follow stays pending: the account may have become public since this was
+/// read, and have accepted all requests before this was one, so that another look must follow the write.
+fn to_request(edge: &FollowDoc) -> Document {
+    match edge.state {
+        FollowState::Requested => doc! { "$unset": { "seq": "", "followedAt": "", "pending": "" } },
+        FollowState::Active | FollowState::Removed => doc! {
+            "$set": { "state": "requested", "requestOf": edge.followee_id, "merged": true },
+            "$unset": { "seq": "", "followedAt": "" },
+        },
+    }
+}
+
+fn is_private(parties: &HashMap<UserId, Party>, user: UserId) -> bool {
+    parties.get(&user).is_some_and(|party| party.private)
 }
 
 fn both_live(parties: &HashMap<UserId, Party>, one: UserId, other: UserId) -> bool {
     [one, other].iter().all(|user| parties.get(user).is_some_and(|party| party.live))
 }
 
-/// The blocks between these pairs, in either direction.
-fn between(pairs: &[(UserId, UserId)]) -> Document {
-    let mut by_followee: BTreeMap<UserId, Vec<bson::Uuid>> = BTreeMap::new();
-    for (follower, followee) in pairs {
-        by_followee.entry(*followee).or_default().push(b(*follower));
-    }
-    let mut either = Vec::with_capacity(by_followee.len() * 2);
-    for (followee, followers) in by_followee {
-        either.push(doc! { "blockerId": b(followee), "blockedId": { "$in": &followers } });
-        either.push(doc! { "blockedId": b(followee), "blockerId": { "$in": followers } });
-    }
-    doc! { "$or": either }
-}
-
-fn pair(follower: UserId, followee: UserId) -> Document {
+pub(crate) fn pair(follower: UserId, followee: UserId) -> Document {
     doc! { "followerId": b(follower), "followeeId": b(followee) }
 }
 
 /// An edge is no longer wanted.
-fn removal() -> Document {
-    doc! { "$set": { "state": "removed", "pending": true } }
+pub(crate) fn removal() -> Document {
+    doc! { "$set": { "state": "removed", "pending": true }, "$unset": { "requestOf": "", "accepted": "" } }
 }

@@ -29,8 +29,8 @@ use crate::{
 
 type Answer = Result<Followed, FollowRefusal>;
 
-const FOLLOWING: Option<Result<(), FollowRefusal>> = Some(Ok(()));
-const BLOCKED: Option<Result<(), FollowRefusal>> = Some(Err(FollowRefusal::Blocked));
+const FOLLOWING: Option<Answer> = Some(Ok(Followed::Following));
+const BLOCKED: Option<Answer> = Some(Err(FollowRefusal::Blocked));
 
 /// Bob, who follows Alice or tries to.
 struct World {
@@ -65,12 +65,12 @@ impl World {
     }
 
     /// The second step as it is for a quiet account: one attempt to apply, and where that does not tell, the check.
-    async fn settle(&self, written: Written) -> Option<Result<(), FollowRefusal>> {
+    async fn settle(&self, written: Written) -> Option<Answer> {
         self.store().settle_follow(written).await.unwrap()
     }
 
     /// The second step as it is where no attempt is made.
-    async fn check(&self, written: Written) -> Option<Result<(), FollowRefusal>> {
+    async fn check(&self, written: Written) -> Option<Answer> {
         self.settle(Written { fresh: false, ..written }).await
     }
 
@@ -415,17 +415,17 @@ async fn no_order_of_a_follow_and_a_block_leaves_an_edge_or_a_wrong_answer() {
                     let settled = store.settle_follow(written.unwrap()).await.unwrap();
                     answer = Some(match settled {
                         Some(answer) => answer,
-                        None => store.follow(bob, alice).await.unwrap().map(drop),
+                        None => store.follow(bob, alice).await.unwrap(),
                     });
                 }
-                Mark => store.mark_block(blocker, blocked).await.unwrap(),
+                Mark => drop(store.mark_block(blocker, blocked).await.unwrap()),
                 Sweep => drop(store.sweep_block(blocker, blocked).await.unwrap()),
                 Apply => drop(store.apply_follows_step().await.unwrap()),
             }
         }
         let at = |step| order.iter().position(|one| *one == step);
         if let (Some(check), Some(mark)) = (at(Check), at(Mark)) {
-            let expected = if check < mark { Ok(()) } else { Err(FollowRefusal::Blocked) };
+            let expected = if check < mark { Ok(Followed::Following) } else { Err(FollowRefusal::Blocked) };
             assert_eq!(answer, Some(expected), "{order:?}");
         }
         while store.apply_follows_step().await.unwrap() != Progress::Idle {}
@@ -636,6 +636,7 @@ async fn advance(store: &Store, kind: Kind, (alice, bob): (UserId, UserId), act:
             Ok(outcomes) => match outcomes[&written.edge] {
                 Outcome::Counted => (Act::Next, said(Ok(()))),
                 Outcome::Withdrawn(refusal) => (Act::Next, said(Err(refusal))),
+                Outcome::Requested => unreachable!("nobody is private here"),
                 Outcome::Gone | Outcome::Left => (Act::Written(Written { fresh: false, ..written }), None),
             },
             Err(error) => {
@@ -643,7 +644,9 @@ async fn advance(store: &Store, kind: Kind, (alice, bob): (UserId, UserId), act:
                 (Act::Written(Written { fresh: false, ..written }), None)
             }
         },
-        (Kind::Follow, Act::Written(written)) => (Act::Next, store.settle_follow(written).await.unwrap().and_then(said)),
+        (Kind::Follow, Act::Written(written)) => {
+            (Act::Next, store.settle_follow(written).await.unwrap().and_then(|answer| said(answer.map(drop))))
+        }
         (Kind::Unfollow, _) => {
             store.mark_unfollow(bob, alice).await.unwrap();
             (Act::Next, Some(Said::Done))

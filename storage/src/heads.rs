@@ -147,7 +147,9 @@ impl Store {
             .projection(doc! { "_id": 1 })
             .await?;
         let posts: Vec<Uuid> = posts.map_ok(|post| Uuid::from(post.id)).try_collect().await?;
-        posts.iter().for_each(|post| head.add(*post));
+        for post in &posts {
+            head.add(*post);
+        }
         Ok(match posts.last() {
             Some(last) if posts.len() == MOST => *last,
             _ => oldest,

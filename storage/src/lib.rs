@@ -5,6 +5,7 @@
 //! types of `rookery-domain`. Expected outcomes are values, refusals are the domain's enums, and [`Error`] has faults only.
 
 mod bench;
+pub mod blocks;
 mod bulk;
 pub mod collections;
 pub mod comments;
@@ -14,18 +15,25 @@ mod error;
 pub mod feed;
 #[cfg(test)]
 mod feed_interleavings;
+pub mod follow_lists;
 mod gather;
 pub mod graph;
 #[cfg(test)]
 mod graph_interleavings;
 mod heads;
+mod hidden;
 pub mod idempotency;
 mod lease;
 pub mod migrations;
+pub mod mutes;
 mod overflow;
 pub mod pending;
 pub mod posts;
+pub mod profiles;
 mod relations;
+pub mod requests;
+#[cfg(test)]
+mod requests_interleavings;
 mod seq_page;
 pub mod sessions;
 mod shared;
@@ -33,6 +41,7 @@ mod store;
 pub mod testing;
 mod time_page;
 pub mod timelines;
+mod user_lists;
 pub mod users;
 pub mod verify;
 

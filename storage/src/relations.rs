@@ -1,4 +1,4 @@
-//! Whom a reader follows, kept in memory and never older than the last change that was acknowledged.
+//! Whom a reader follows, and who is hidden from them, kept in memory and never older than the last change that was acknowledged.
 //!
 //! Every page of a feed needs all of it, and on some databases reading two hundred edges costs more than the rest of the page. So a
 //! process keeps what it read together with the `relations` mark of the reader's timeline, which the page reads anyway: whoever changes
@@ -17,15 +17,19 @@ use crate::{
     Result, Store,
     collections::{FOLLOWS, TIMELINES},
     graph::FollowState,
+    hidden::Hidden,
     store::{b, new_id},
     timelines::TimelineDoc,
 };
 
-/// Followees kept for all readers together: 32 MB.
+/// Accounts kept for all readers together: some 32 MB.
 const MOST: u64 = 2_000_000;
 
 /// Edges in one answer of the server: all that most readers have, where its own habit is a hundred.
 const BATCH: u32 = 8_000;
+
+/// Accounts of one kind (blocked either way, muted) that are kept of one reader. Who is blocked by more is asked for page by page.
+const MOST_HIDDEN: usize = 10_000;
 
 /// What a process keeps of readers' relations.
 #[derive(Debug)]
@@ -45,12 +49,15 @@ pub(crate) struct Relations {
     followees: Vec<UserId>,
     /// Followees whose recent posts are not in the window yet.
     pub unmerged: Vec<UserId>,
+    /// Who is hidden from the reader; none where they are too many to be kept.
+    pub hidden: Option<Hidden>,
 }
 
 impl Default for Known {
     fn default() -> Self {
+        let accounts = |of: &Relations| of.followees.len() + of.hidden.as_ref().map_or(0, Hidden::len);
         let weight =
-            |_: &UserId, of: &Arc<Marked>| u32::try_from(of.relations.followees.len()).unwrap_or(u32::MAX).saturating_add(8);
+            move |_: &UserId, of: &Arc<Marked>| u32::try_from(accounts(&of.relations)).unwrap_or(u32::MAX).saturating_add(8);
         Self(Cache::builder().max_capacity(MOST).weigher(weight).build())
     }
 }
@@ -96,7 +103,9 @@ impl Store {
         {
             return Ok(Arc::clone(&marked.relations));
         }
-        let relations = Arc::new(self.read_relations(reader).await?);
+        let (mut relations, hidden) = futures::try_join!(self.read_relations(reader), self.hidden_if_few(reader, MOST_HIDDEN))?;
+        relations.hidden = hidden;
+        let relations = Arc::new(relations);
         // A merge sets no mark: what is merged stays so until the next follow, but what is not will be soon.
         if let Some(timeline) = timeline
             && relations.unmerged.is_empty()

@@ -77,6 +77,29 @@ impl Slice {
     pub(crate) fn sort(&self) -> Document {
         doc! { "seq": if self.way == Way::Down { -1 } else { 1 } }
     }
+
+    /// The visible items of the slice, as many as are needed: what `show` leaves out is made up for from the rest of the slice. `read`
+    /// gives the first `most` items of a slice, in its order.
+    pub(crate) async fn filled<T>(
+        self,
+        read: impl AsyncFn(Self) -> Result<Vec<(i64, T)>>,
+        show: impl Fn(&T) -> bool,
+    ) -> Result<Vec<(i64, T)>> {
+        let most = usize::try_from(self.most).unwrap_or(usize::MAX);
+        let (mut rest, mut found) = (self, Vec::new());
+        loop {
+            let batch = read(rest).await?;
+            let (full, last) = (batch.len() >= most, batch.last().map(|(seq, _)| *seq));
+            found.extend(batch.into_iter().filter(|(_, item)| show(item)));
+            match (last, self.way) {
+                (Some(last), Way::Down) if full && found.len() < most => rest.to = last,
+                (Some(last), Way::Up) if full && found.len() < most => rest.from = last.saturating_add(1),
+                _ => break,
+            }
+        }
+        found.truncate(most);
+        Ok(found)
+    }
 }
 
 /// The shortest first range: holes are common enough that the bare page size would often come back short.

@@ -44,14 +44,47 @@ pub(crate) struct Slice {
 impl Slice {
     /// The query for the items of a list in the range.
     pub(crate) fn of(&self, list: &Document) -> Document {
-        let mut filter = list.clone();
-        filter.insert("_id", doc! { "$gte": b(self.from), "$lt": b(self.to) });
-        filter
+        self.of_key(list, "_id")
     }
 
     /// The order that the query must have.
     pub(crate) fn sort(&self) -> Document {
-        doc! { "_id": if self.newest_first { -1 } else { 1 } }
+        self.sort_by_key("_id")
+    }
+
+    /// The query for the items of a list whose places are in the field `key`.
+    pub(crate) fn of_key(&self, list: &Document, key: &str) -> Document {
+        let mut filter = list.clone();
+        filter.insert(key, doc! { "$gte": b(self.from), "$lt": b(self.to) });
+        filter
+    }
+
+    /// The order that such a query must have.
+    pub(crate) fn sort_by_key(&self, key: &str) -> Document {
+        doc! { key: if self.newest_first { -1 } else { 1 } }
+    }
+
+    /// The visible items of the slice, as many as it asks for: what `show` leaves out is made up for from the rest of the slice. `read`
+    /// gives the first `most` items of a slice, in its order.
+    pub(crate) async fn filled<D, T>(
+        self,
+        read: impl AsyncFn(Self) -> Result<Vec<(Uuid, D)>>,
+        show: impl AsyncFn(Vec<(Uuid, D)>) -> Result<Vec<(Uuid, T)>>,
+    ) -> Result<Vec<(Uuid, T)>> {
+        let most = usize::try_from(self.most).unwrap_or(usize::MAX);
+        let (mut rest, mut found) = (self, Vec::new());
+        loop {
+            let batch = read(rest).await?;
+            let (full, last) = (batch.len() >= most, batch.last().map(|(id, _)| *id));
+            found.extend(show(batch).await?);
+            match last {
+                Some(last) if full && found.len() < most && self.newest_first => rest.to = last,
+                Some(last) if full && found.len() < most => rest.from = Uuid::from_u128(last.as_u128().saturating_add(1)),
+                _ => break,
+            }
+        }
+        found.truncate(most);
+        Ok(found)
     }
 }
 

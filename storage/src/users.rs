@@ -1,6 +1,6 @@
 //! Accounts: making them, and reading them by id, by handle and in bulk.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bson::{Document, doc};
 use futures::TryStreamExt as _;
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Error, Result, Store, collections,
     error::is_duplicate_key,
+    graph::{Followee, IdDoc},
     store::{b, date, timestamp},
 };
 
@@ -45,6 +46,8 @@ pub(crate) struct UserDoc {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub follower_at: Option<bson::DateTime>,
     pub post_seq: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opening: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pulled_since: Option<bson::DateTime>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -213,6 +216,7 @@ impl NewUser {
             follower_seq: 0,
             follower_at: None,
             post_seq: 0,
+            opening: None,
             pulled_since: None,
             outlier: None,
             state: UserState::Live,
@@ -284,15 +288,36 @@ impl Store {
 
     /// The id of a live account.
     pub async fn user_id(&self, user: &UserRef) -> Result<Option<UserId>> {
-        #[derive(Deserialize)]
-        struct IdDoc {
-            #[serde(rename = "_id")]
-            id: bson::Uuid,
-        }
         let mut filter = user.filter();
         filter.insert("state", "live");
         let found = self.coll::<IdDoc>(collections::USERS).find_one(filter).projection(doc! { "_id": 1 }).await?;
         Ok(found.map(|user| UserId(user.id.into())))
+    }
+
+    /// A live account, as whoever is about to follow it must know it.
+    pub async fn followee(&self, user: &UserRef) -> Result<Option<Followee>> {
+        #[derive(Deserialize)]
+        struct FolloweeDoc {
+            #[serde(rename = "_id")]
+            id: bson::Uuid,
+            settings: SettingsDoc,
+        }
+        let mut filter = user.filter();
+        filter.insert("state", "live");
+        let fields = doc! { "settings": 1 };
+        let found = self.coll::<FolloweeDoc>(collections::USERS).find_one(filter).projection(fields).await?;
+        Ok(found.map(|user| Followee { id: UserId(user.id.into()), private: user.settings.private }))
+    }
+
+    /// The private accounts among `ids`.
+    pub(crate) async fn private_among(&self, ids: impl IntoIterator<Item = UserId>) -> Result<HashSet<UserId>> {
+        let ids: Vec<bson::Uuid> = ids.into_iter().map(b).collect();
+        if ids.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let private = doc! { "_id": { "$in": ids }, "settings.private": true };
+        let found = self.coll::<IdDoc>(collections::USERS).find(private).projection(doc! { "_id": 1 }).await?;
+        Ok(found.map_ok(|user| UserId(user.id.into())).try_collect().await?)
     }
 
     /// The live accounts among `ids`, to be shown where they are named.

@@ -325,7 +325,7 @@ async fn a_block_hides_posts_from_both() {
     let world = World::new().await;
     let (alice, bob) = (world.user("alice").await, world.user("bob").await);
     let (hers, his) = (world.publish(alice, "hers").await.id, world.publish(bob, "his").await.id);
-    world.store.block(alice, bob).await.unwrap();
+    world.store.block(alice, bob).await.unwrap().unwrap();
     assert_eq!(world.store.posts(&[hers, his], Some(bob)).await.unwrap().len(), 1);
     assert_eq!(world.store.posts(&[hers, his], Some(alice)).await.unwrap().len(), 1);
     let list = async |of, viewer| world.store.posts_of(&UserRef::Id(of), Some(viewer), None, Limit::DEFAULT).await.unwrap();

@@ -140,7 +140,7 @@ impl From<CommentRefusal> for Problem {
         match refusal {
             // An account that was deleted in this very moment takes its tokens with it.
             CommentRefusal::AuthorGone => Self::new(Code::InvalidToken),
-            CommentRefusal::PostNotFound => Self::not_found().detail(detail),
+            CommentRefusal::PostNotFound | CommentRefusal::ParentHidden => Self::not_found().detail(detail),
             CommentRefusal::ParentNotFound => Self::new(Code::ValidationFailed).field("parentId", "not_found", detail),
             CommentRefusal::ThreadTooDeep => Self::new(Code::ThreadTooDeep).detail(detail),
         }
@@ -166,7 +166,7 @@ impl From<DeleteCommentRefusal> for Problem {
         ("Location" = String, description = "Where the comment is"),
         ("Idempotency-Replayed" = Option<String>, description = "`true` where the comment was made by an earlier call with the same key"),
     )),
-    (status = 404, description = "There is no such post, or none that the caller may see"),
+    (status = 404, description = "There is no such post, or none that the caller may see; or a block hides the comment of `parentId`"),
     (status = 422, description = "`validation_failed`: the `text` breaks a rule, or there is no such comment as `parentId` under this post \
         (`not_found`). `thread_too_deep`: the comment to answer is at level 100. `idempotency_key_reused`: the key was used with another body"),
 ))]
@@ -196,7 +196,7 @@ pub(crate) async fn create_comment(
 #[utoipa::path(tag = "comments", security((), ("bearer" = [])), params(IdParam, CommentsQuery, ListParams), responses(
     (status = 200, description = "A page of comments", body = CommentPageResponse,
         headers(("Link" = String, description = "The next and the previous page"))),
-    (status = 404, description = "There is no such post, or none that the caller may see"),
+    (status = 404, description = "There is no such post, or none that the caller may see; or a block hides the comment of `parentId`"),
     (status = 422, description = "`validation_failed`: there is no such comment as `parentId` under this post"),
 ))]
 #[get("/posts/{id}/comments")]

@@ -7,11 +7,7 @@ use rookery_domain::{
     page::{EdgeCursor, SeqCursor},
     user::Relation,
 };
-use rookery_storage::{
-    Store,
-    graph::{Follow, Followed},
-    users::UserRef,
-};
+use rookery_storage::{Store, follow_lists::Follow, graph::Followed, users::UserRef};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -98,7 +94,7 @@ pub struct UserIds {
 ))]
 #[put("/users/{user}/follow")]
 pub(crate) async fn follow_user(viewer: Viewer, PathUser(user): PathUser, store: Data<Store>) -> Result<HttpResponse> {
-    let followee = known(&store, user).await?;
+    let followee = store.followee(&user).await?.ok_or(Problem::not_found())?;
     match store.follow(viewer.user_id, followee).await? {
         Ok(Followed::Following) => Ok(HttpResponse::Ok().json(FollowResponse { state: FollowStateValue::Following })),
         Ok(Followed::Requested) => Ok(HttpResponse::Accepted().json(FollowResponse { state: FollowStateValue::Requested })),
@@ -122,7 +118,7 @@ pub(crate) async fn unfollow_user(viewer: Viewer, PathUser(user): PathUser, stor
 
 /// Remove a follower
 ///
-/// Repeating it changes nothing. The account may follow again.
+/// Repeating it changes nothing. The account may follow again, or ask to.
 #[utoipa::path(tag = "graph", params(UserParam), responses(
     (status = 204, description = "The account does not follow the caller"),
     (status = 404, description = "There is no such account"),
@@ -130,43 +126,63 @@ pub(crate) async fn unfollow_user(viewer: Viewer, PathUser(user): PathUser, stor
 #[delete("/me/followers/{user}")]
 pub(crate) async fn remove_follower(viewer: Viewer, PathUser(user): PathUser, store: Data<Store>) -> Result<HttpResponse> {
     let follower = known(&store, user).await?;
-    store.unfollow(follower, viewer.user_id).await?;
+    store.remove_follower(viewer.user_id, follower).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 
 /// List the followers of an account
 ///
-/// Newest first. A page costs the same however many there are and however deep it lies.
+/// Newest first, without those whom a block hides from the caller. A page costs the same however many there are and however deep it lies.
 #[utoipa::path(tag = "graph", security((), ("bearer" = [])), params(UserParam, ListParams), responses(
     (status = 200, description = "A page of followers", body = FollowPage),
-    (status = 404, description = "There is no such account, or it blocks the caller"),
+    (status = 404, description = "There is no such account, a block stands between it and the caller, or it is private and the caller does not follow it"),
 ))]
 #[get("/users/{user}/followers")]
 pub(crate) async fn list_followers(
-    MaybeViewer(_viewer): MaybeViewer,
+    MaybeViewer(viewer): MaybeViewer,
     PathUser(user): PathUser,
     list: ListQuery<SeqCursor>,
     store: Data<Store>,
 ) -> Result<HttpResponse> {
-    let page = store.followers(&user, list.cursor, list.limit).await?.ok_or(Problem::not_found())?;
+    let viewer = viewer.map(|viewer| viewer.user_id);
+    let page = store.followers(&user, viewer, list.cursor, list.limit).await?.ok_or(Problem::not_found())?;
     Ok(list.answer(page.map(EdgeResponse::from), FollowPage::new))
 }
 
 /// List the accounts that an account follows
 ///
-/// Newest first.
+/// Newest first, without those whom a block hides from the caller.
 #[utoipa::path(tag = "graph", security((), ("bearer" = [])), params(UserParam, ListParams), responses(
     (status = 200, description = "A page of followees", body = FollowPage),
-    (status = 404, description = "There is no such account, or it blocks the caller"),
+    (status = 404, description = "There is no such account, a block stands between it and the caller, or it is private and the caller does not follow it"),
 ))]
 #[get("/users/{user}/following")]
 pub(crate) async fn list_following(
-    MaybeViewer(_viewer): MaybeViewer,
+    MaybeViewer(viewer): MaybeViewer,
     PathUser(user): PathUser,
     list: ListQuery<EdgeCursor>,
     store: Data<Store>,
 ) -> Result<HttpResponse> {
-    let page = store.following(&user, list.cursor, list.limit).await?.ok_or(Problem::not_found())?;
+    let viewer = viewer.map(|viewer| viewer.user_id);
+    let page = store.following(&user, viewer, list.cursor, list.limit).await?.ok_or(Problem::not_found())?;
+    Ok(list.answer(page.map(EdgeResponse::from), FollowPage::new))
+}
+
+/// List the followers of an account whom the caller follows
+///
+/// In the order of the followers. The larger the account, the more it is the caller's followees who are looked through.
+#[utoipa::path(tag = "graph", params(UserParam, ListParams), responses(
+    (status = 200, description = "A page of followers", body = FollowPage),
+    (status = 404, description = "There is no such account, a block stands between it and the caller, or it is private and the caller does not follow it"),
+))]
+#[get("/users/{user}/known-followers")]
+pub(crate) async fn list_known_followers(
+    viewer: Viewer,
+    PathUser(user): PathUser,
+    list: ListQuery<SeqCursor>,
+    store: Data<Store>,
+) -> Result<HttpResponse> {
+    let page = store.known_followers(&user, viewer.user_id, list.cursor, list.limit).await?.ok_or(Problem::not_found())?;
     Ok(list.answer(page.map(EdgeResponse::from), FollowPage::new))
 }
 
@@ -184,7 +200,7 @@ pub(crate) async fn list_relationships(viewer: Viewer, Query(asked): Query<UserI
 }
 
 /// The id of the account in the path.
-async fn known(store: &Store, user: UserRef) -> Result<UserId> {
+pub(super) async fn known(store: &Store, user: UserRef) -> Result<UserId> {
     store.user_id(&user).await?.ok_or(Problem::not_found())
 }
 

@@ -3,7 +3,7 @@
 use actix_web::{HttpResponse, get, web::Data};
 use rookery_domain::{
     Timestamp, UserId,
-    user::{Relation, User, UserSummary},
+    user::{Relation, User, UserSince, UserSummary},
 };
 use rookery_storage::{Store, users::UserRef};
 use serde::Serialize;
@@ -13,6 +13,7 @@ use crate::{
     auth::{MaybeViewer, Viewer},
     error::{Code, Problem, Result},
     extract::{PathUser, UserParam},
+    page_of,
 };
 
 /// An account with everything its profile shows.
@@ -80,6 +81,27 @@ pub struct UserSummaryResponse {
     #[schema(required, format = "uri")]
     avatar_url: Option<String>,
     celebrity: bool,
+}
+
+/// An account, and since when it has been on the list.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = UserSince)]
+pub struct UserSinceResponse {
+    user: UserSummaryResponse,
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Timestamp,
+}
+
+page_of! {
+    /// Accounts, and since when they have been on the list.
+    UserSincePage of UserSinceResponse
+}
+
+impl From<UserSince> for UserSinceResponse {
+    fn from(listed: UserSince) -> Self {
+        Self { user: listed.user.into(), created_at: listed.since }
+    }
 }
 
 impl UserResponse {

@@ -1,4 +1,4 @@
-//! `follows` and `blocks` (the edge collection pattern), and `user_overflow` (the outlier pattern).
+//! `follows`, `blocks` and `mutes` (the edge collection pattern), and `user_overflow` (the outlier pattern).
 
 use bson::doc;
 
@@ -16,8 +16,16 @@ pub(super) const FOLLOWS: Collection = Collection {
                 ("wish", id()),
                 ("merged", boolean()),
             ],
-            // `pending` is there only while it is true, so that the partial index holds nothing else.
-            [("seq", int_from(1)), ("followedAt", date()), ("pending", doc! { "enum": [true] })],
+            [
+                ("seq", int_from(1)),
+                ("followedAt", date()),
+                // There only while it is true, so that the partial index holds nothing else.
+                ("pending", doc! { "enum": [true] }),
+                // The followee, while the edge waits for consent.
+                ("requestOf", id()),
+                // The followee has consented, until that is applied.
+                ("accepted", doc! { "enum": [true] }),
+            ],
         )
     },
     indexes: || {
@@ -28,6 +36,7 @@ pub(super) const FOLLOWS: Collection = Collection {
             // A partial index serves only queries that say something about its leading key.
             partial(doc! { "pending": 1, "followeeId": 1 }, doc! { "pending": true }),
             partial(doc! { "merged": 1, "followerId": 1 }, doc! { "merged": false }),
+            partial(doc! { "requestOf": 1, "wish": -1 }, doc! { "requestOf": { "$exists": true } }),
         ]
     },
 };
@@ -45,7 +54,20 @@ pub(super) const BLOCKS: Collection = Collection {
         vec![
             unique(doc! { "blockerId": 1, "blockedId": 1 }),
             index(doc! { "blockedId": 1, "blockerId": 1 }),
+            index(doc! { "blockerId": 1, "_id": -1 }),
             partial(doc! { "pending": 1 }, doc! { "pending": true }),
+        ]
+    },
+};
+
+pub(super) const MUTES: Collection = Collection {
+    name: super::MUTES,
+    schema: || object([("_id", id()), ("muterId", id()), ("mutedId", id()), ("createdAt", date())], []),
+    indexes: || {
+        vec![
+            unique(doc! { "muterId": 1, "mutedId": 1 }),
+            index(doc! { "mutedId": 1, "muterId": 1 }),
+            index(doc! { "muterId": 1, "_id": -1 }),
         ]
     },
 };

@@ -26,6 +26,8 @@ pub const USER_OVERFLOW: &str = "user_overflow";
 pub const FOLLOWS: &str = "follows";
 /// Block edges.
 pub const BLOCKS: &str = "blocks";
+/// Mute edges.
+pub const MUTES: &str = "mutes";
 /// Posts.
 pub const POSTS: &str = "posts";
 /// Comments.
@@ -61,6 +63,7 @@ pub const ALL: &[Collection] = &[
     users::USERS,
     graph::FOLLOWS,
     graph::BLOCKS,
+    graph::MUTES,
     graph::USER_OVERFLOW,
     posts::POSTS,
     timelines::TIMELINE_ENTRIES,

@@ -2,7 +2,7 @@
 
 use bson::doc;
 
-use super::{Collection, boolean, count, date, id, object, one_of, partial, string, unique_where_set};
+use super::{Collection, boolean, count, date, id, int_from, object, one_of, partial, string, unique_where_set};
 
 pub(super) const USERS: Collection = Collection {
     name: super::USERS,
@@ -31,6 +31,8 @@ pub(super) const USERS: Collection = Collection {
                 ("role", one_of(["admin"])),
                 // When the newest follower was counted: the next one is never counted earlier.
                 ("followerAt", date()),
+                // From going public until everybody who had asked is accepted; moved by each batch of them.
+                ("opening", int_from(1)),
                 // Set before the first post that readers pull for good.
                 ("pulledSince", date()),
                 ("outlier", object([("state", one_of(["building", "ready"])), ("since", date())], [])),
@@ -42,6 +44,7 @@ pub(super) const USERS: Collection = Collection {
             unique_where_set("handle"),
             unique_where_set("email"),
             partial(doc! { "outlier.since": 1 }, doc! { "outlier.since": { "$exists": true } }),
+            partial(doc! { "opening": 1 }, doc! { "opening": { "$exists": true } }),
             partial(doc! { "pulledSince": 1 }, doc! { "pulledSince": { "$exists": true } }),
         ]
     },

@@ -14,7 +14,7 @@ use futures::TryStreamExt as _;
 use mongodb::options::ReturnDocument;
 use rookery_domain::{
     CommentId, Handle, Limit, Page, PostId, Timestamp, UserId,
-    comments::{Comment, RECENT_SHOWN},
+    comments::{Comment, RECENT_KEPT, RECENT_SHOWN},
     fanout::{self, Delivery},
     page::TimeCursor,
     pending::{Step, step},
@@ -31,6 +31,7 @@ use crate::{
     Result, Store,
     collections::{POSTS, USERS},
     error::is_duplicate_key,
+    hidden::Hidden,
     pending::{Attempt, Progress, attempt, in_batches},
     store::{b, commit, date, now, timestamp, until_no_conflict},
     time_page::{self, Extent},
@@ -129,9 +130,15 @@ impl Store {
         Ok(Some(self.shown(post, Some(author))))
     }
 
-    /// A live post that the viewer may see.
+    /// A live post that the viewer may see, with its newest comments that the viewer may see.
     pub async fn post(&self, id: PostId, viewer: Option<UserId>) -> Result<Option<Post>> {
-        Ok(self.posts(&[id], viewer).await?.pop())
+        let Some(mut post) = self.posts(&[id], viewer).await?.pop() else { return Ok(None) };
+        let kept = i64::try_from(RECENT_KEPT).unwrap_or(i64::MAX);
+        if viewer.is_some() && post.recent_comments.len() < RECENT_SHOWN && post.counts.comments > kept {
+            // So many of the kept ones are hidden that older ones come in.
+            post.recent_comments = self.newest_comments(id, viewer).await?;
+        }
+        Ok(Some(post))
     }
 
     /// The live posts among `ids` that the viewer may see, in the order asked, each once.
@@ -140,17 +147,22 @@ impl Store {
         let found = self.coll::<PostDoc>(POSTS).find(doc! { "_id": { "$in": wanted }, "state": "live" }).await?;
         let found: Vec<PostDoc> = found.try_collect().await?;
         let authors: HashSet<UserId> = found.iter().map(PostDoc::author_id).collect();
-        let relations = self.relations_to_authors(viewer, &authors).await?;
+        let (relations, private, hidden) = futures::try_join!(
+            self.relations_to_authors(viewer, &authors),
+            self.private_among(authors.clone()),
+            self.hidden_in(viewer, &found),
+        )?;
         let mut seen: HashMap<PostId, PostDoc> = found
             .into_iter()
             .filter(|post| {
                 let author = post.author_id();
                 let relation = relations.get(&author).copied().unwrap_or_default();
-                may_see(post.visibility.into(), viewer == Some(author), relation)
+                let visibility = Visibility::of(post.visibility.into(), private.contains(&author));
+                may_see(visibility, viewer == Some(author), relation)
             })
             .map(|post| (PostId(post.id.into()), post))
             .collect();
-        Ok(ids.iter().filter_map(|id| seen.remove(id)).map(|post| self.shown(post, viewer)).collect())
+        Ok(ids.iter().filter_map(|id| seen.remove(id)).map(|post| self.shown_without(post, viewer, &hidden)).collect())
     }
 
     /// A page of the posts of an account, newest first: those that the viewer may see. None if there is no such account, or it blocks
@@ -189,7 +201,9 @@ impl Store {
             let found = self.coll::<PostDoc>(POSTS).find(slice.of(&filter)).sort(slice.sort()).limit(slice.most).await?;
             Ok(found.map_ok(|post| (post.id.into(), post)).try_collect().await?)
         });
-        Ok(Some(page.await?.map(|post| self.shown(post, viewer))))
+        let page = page.await?;
+        let hidden = self.hidden_in(viewer, &page.items).await?;
+        Ok(Some(page.map(|post| self.shown_without(post, viewer, &hidden))))
     }
 
     /// Deletes a post on behalf of `by`: it is gone from every read at once. What stood under it goes with the applier's next steps,
@@ -200,7 +214,7 @@ impl Store {
         let marked = until_no_conflict(async || Ok(self.coll::<PostDoc>(POSTS).update_one(live.clone(), mark.clone()).await?));
         if marked.await?.matched_count == 0 {
             // What the caller may not see is as if it were not there.
-            return Ok(if self.post(id, Some(by)).await?.is_some_and(|post| post.author.id != by) {
+            return Ok(if self.posts(&[id], Some(by)).await?.iter().any(|post| post.author.id != by) {
                 Deleted::NotYours
             } else {
                 Deleted::NotFound
@@ -424,17 +438,34 @@ impl Store {
         if others.is_empty() { Ok(HashMap::new()) } else { self.relations(viewer, &others).await }
     }
 
-    /// The post as it is shown to a viewer.
+    /// Who is hidden from a viewer of those who comment on these posts or are named in them.
+    pub(crate) async fn hidden_in(&self, viewer: Option<UserId>, posts: &[PostDoc]) -> Result<Hidden> {
+        self.hidden_among(viewer, named_in(posts)).await
+    }
+
+    /// Who is hidden from a viewer of those whom these posts name, their authors among them.
+    pub(crate) async fn hidden_in_feed(&self, viewer: UserId, posts: &[PostDoc]) -> Result<Hidden> {
+        self.hidden_among(Some(viewer), named_in(posts).chain(posts.iter().map(PostDoc::author_id))).await
+    }
+
+    /// The post as it is shown to a viewer from whom nobody is hidden.
     pub(crate) fn shown(&self, post: PostDoc, viewer: Option<UserId>) -> Post {
+        self.shown_without(post, viewer, &Hidden::default())
+    }
+
+    /// The post as it is shown to a viewer: without comments of those who are silenced, and without naming anybody across a block.
+    pub(crate) fn shown_without(&self, post: PostDoc, viewer: Option<UserId>, hidden: &Hidden) -> Post {
         let id = PostId(post.id.into());
-        let recent = post.recent_comments.into_iter().take(RECENT_SHOWN);
+        let of = |copy: &AuthorDoc| UserId(copy.user_id.into());
+        let recent = post.recent_comments.into_iter().filter(|comment| !hidden.is_silenced(of(&comment.author))).take(RECENT_SHOWN);
+        let mentions = post.mentions.into_iter().filter(|user| !hidden.is_blocked(of(user)));
         Post {
             id,
             author: self.summary_of(post.author),
             text: post.text,
             visibility: post.visibility.into(),
             tags: post.tags,
-            mentions: post.mentions.into_iter().map(|user| self.summary_of(user)).collect(),
+            mentions: mentions.map(|user| self.summary_of(user)).collect(),
             created_at: timestamp(post.created_at),
             edited_at: post.edited_at.map(timestamp),
             counts: PostCounts {
@@ -475,4 +506,10 @@ impl Store {
             celebrity: self.is_celebrity(id),
         }
     }
+}
+
+/// Whom posts name beside their authors: those who wrote their newest comments, and those whom they mention.
+fn named_in(posts: &[PostDoc]) -> impl Iterator<Item = UserId> {
+    let copies = posts.iter().flat_map(|post| post.recent_comments.iter().map(|comment| &comment.author).chain(&post.mentions));
+    copies.map(|copy| UserId(copy.user_id.into()))
 }

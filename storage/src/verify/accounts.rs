@@ -250,3 +250,42 @@ pub(super) async fn check_blocks(store: &Store) -> Result<Vec<Drift>> {
     }
     Ok(drift)
 }
+
+/// Requests against the accounts that they are made to, in the order of the accounts.
+pub(super) async fn check_requests(store: &Store) -> Result<Vec<Drift>> {
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct RequestPart {
+        #[serde(rename = "_id")]
+        id: bson::Uuid,
+        request_of: bson::Uuid,
+        seq: Option<i64>,
+    }
+    let (mut drift, mut asked) = (Vec::new(), None);
+    let requests = doc! { "requestOf": { "$exists": true } };
+    let fields = doc! { "requestOf": 1, "seq": 1 };
+    let mut requests = stream::<RequestPart>(store, FOLLOWS, requests, doc! { "requestOf": 1, "wish": -1 }, fields).await?;
+    while let Some(request) = requests.try_next().await? {
+        let waits = doc! { "_id": request.request_of, "settings.private": true };
+        let private = match asked {
+            Some((user, private)) if user == request.request_of => private,
+            _ => store.coll::<Document>(USERS).find_one(waits.clone()).await?.is_some(),
+        };
+        asked = Some((request.request_of, private));
+        if private && request.seq.is_none() {
+            continue;
+        }
+        let mut session = store.begin().await?;
+        let stands = doc! { "_id": request.id, "state": "requested", "pending": { "$exists": false } };
+        let stands = store.coll::<FollowDoc>(FOLLOWS).find_one(stands).session(&mut session).await?;
+        // Whoever has gone public is still accepting.
+        let waits = doc! { "_id": request.request_of, "$or": [{ "settings.private": true }, { "opening": { "$gte": 1 } }] };
+        let waits = store.coll::<Document>(USERS).find_one(waits).session(&mut session).await?.is_some();
+        if let Some(edge) = stands.filter(|edge| !waits || edge.seq.is_some()) {
+            let detail =
+                format!("{} asks {}, which waits for requests: {waits}; seq {:?}", edge.follower(), edge.followee(), edge.seq);
+            drift.push(Drift { kind: DriftKind::StrayRequest, subject: request.id.into(), detail });
+        }
+    }
+    Ok(drift)
+}

@@ -65,6 +65,8 @@ pub enum DriftKind {
     ParkedFanout,
     /// I6: a counted edge stands across a block.
     BlockedEdge,
+    /// I1: a request waits for an account that is not private, or has a `seq`, and nothing is to be done about it.
+    StrayRequest,
 }
 
 /// Something that is not as it must be.
@@ -82,6 +84,7 @@ pub struct Drift {
 pub async fn verify(store: &Store) -> Result<Vec<Drift>> {
     let mut drift = accounts::check(store).await?;
     drift.extend(accounts::check_blocks(store).await?);
+    drift.extend(accounts::check_requests(store).await?);
     drift.extend(outliers::check(store).await?);
     drift.extend(comments::check_posts(store).await?);
     drift.extend(comments::check_replies(store).await?);

@@ -289,6 +289,22 @@ async fn a_follow_across_a_block_is_reported() {
 }
 
 #[tokio::test]
+async fn a_request_to_an_account_that_is_not_private_is_reported() {
+    let world = World::new().await;
+    let store = world.db.store();
+    world.set(USERS, world.alice, doc! { "$set": { "settings.private": true } }).await;
+    let carol = user(store).await;
+    store.follow(carol, world.alice).await.unwrap().unwrap();
+    settle(store).await;
+    world.assert_reported(&[]).await;
+    world.set(USERS, world.alice, doc! { "$set": { "settings.private": false } }).await;
+    world.assert_reported(&[DriftKind::StrayRequest]).await;
+    // Whoever has just gone public is still accepting.
+    world.set(USERS, world.alice, doc! { "$set": { "opening": 1_i64 } }).await;
+    world.assert_reported(&[]).await;
+}
+
+#[tokio::test]
 async fn what_the_applier_does_not_take_for_a_minute_is_reported() {
     let world = World::new().await;
     let wish = b(ids::floor_at(now().minus(std::time::Duration::from_secs(70))));
