@@ -179,6 +179,17 @@ impl World {
             "the author among another's known followers" => {
                 among(&get(format!("users/{third}/known-followers")).await, "user", author)
             }
+            "the feed: a public post" => among(&get("feed?limit=100".to_owned()).await, "post", &self.public),
+            "the feed: a followers-only post" => among(&get("feed?limit=100".to_owned()).await, "post", &self.for_followers),
+            "the feed: the author's comment among the newest of another's post" => {
+                let feed = get("feed?limit=100".to_owned()).await;
+                if feed.status != 200 {
+                    return Some(feed.status.to_string());
+                }
+                let body = feed.json();
+                let item = body["items"].as_array().unwrap().iter().find(|item| item["post"]["id"] == self.other_post.as_str());
+                is_in(&item.unwrap()["post"]["recentComments"], "", &self.comment)
+            }
             "relationship to the author" => among(&get(format!("relationships?ids={author}")).await, "", author),
             "commenting on a public post" => self.write(caller, &self.public, None).await,
             "replying to the author's comment" => self.write(caller, &self.other_post, Some(&self.comment)).await,
