@@ -48,6 +48,7 @@ pub const DOCUMENT_PATH: &str = "/openapi.json";
         (name = "comments", description = "Comments and replies"),
         (name = "graph", description = "Following and followers"),
         (name = "feed", description = "The home feed"),
+        (name = "admin", description = "For administrators (`rookery admin create` makes one)"),
         (name = "operations", description = "Health, readiness, metrics and this document"),
     ),
     components(schemas(ProblemDocument<'static>, FieldError, Code)),

@@ -1,5 +1,7 @@
 //! Every route of the service, on one screen. Each handler says its own method and path, and what it takes and gives.
 
+pub mod account;
+pub mod admin;
 pub mod auth;
 pub mod comments;
 pub mod feed;
@@ -40,6 +42,7 @@ fn api(api: &mut ServiceConfig<'_>) {
         .service(auth::revoke_session)
         .service(auth::change_password)
         .service(users::get_me)
+        .service(account::delete_me)
         .service(users::get_user)
         .service(graph::follow_user)
         .service(graph::unfollow_user)
@@ -56,7 +59,8 @@ fn api(api: &mut ServiceConfig<'_>) {
         .service(comments::list_comments)
         .service(comments::get_comment)
         .service(comments::delete_comment)
-        .service(feed::get_feed);
+        .service(feed::get_feed)
+        .service(admin::list_jobs);
 }
 
 /// What load tests compare with, where the configuration asks for it: behind everything that a request under `/api/v1` passes.

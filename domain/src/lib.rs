@@ -12,6 +12,7 @@ pub mod feed;
 pub mod graph;
 pub mod handle;
 pub mod ids;
+pub mod jobs;
 pub mod outlier;
 pub mod page;
 pub mod pending;
@@ -22,6 +23,6 @@ pub mod user;
 
 pub use email::Email;
 pub use handle::Handle;
-pub use ids::{CommentId, EdgeId, PostId, SessionId, UserId};
+pub use ids::{CommentId, EdgeId, JobId, PostId, SessionId, UserId};
 pub use page::{Limit, Page};
 pub use timestamp::Timestamp;

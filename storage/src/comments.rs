@@ -29,6 +29,7 @@ use crate::{
     pending::{Attempt, attempt},
     posts::{AuthorDoc, VisibilityDoc},
     store::{b, date, timestamp, until_no_conflict},
+    users::UserRef,
 };
 
 /// A comment as the database holds it.
@@ -166,7 +167,7 @@ impl Store {
     /// A comment under a post that the viewer may see; a deleted one only while it holds replies in their place.
     pub async fn comment(&self, id: CommentId, viewer: Option<UserId>) -> Result<Option<Comment>> {
         match self.comment_doc(id).await? {
-            Some(comment) if comment.is_seen() && self.seen_post(comment.post_id, viewer).await?.is_some() => {
+            Some(comment) if comment.is_seen() && !self.is_of_deleting(&comment) && self.seen_post(comment.post_id, viewer).await?.is_some() => {
                 Ok(Some(self.shown_comment(comment)?))
             }
             _ => Ok(None),
@@ -265,10 +266,13 @@ impl Store {
 
     /// Looks whether an inserted comment may stand, and tries to apply it.
     async fn settle_comment(&self, comment: &CommentDoc) -> Result<Result<(), CommentRefusal>> {
-        let refusal = match tokio::try_join!(self.post_is_live(comment.post_id), self.parent_is_live(comment))? {
-            (false, _) => CommentRefusal::PostNotFound,
-            (true, false) => CommentRefusal::ParentNotFound,
-            (true, true) => {
+        let checks =
+            tokio::try_join!(self.post_is_live(comment.post_id), self.parent_is_live(comment), self.author_is_live(comment))?;
+        let refusal = match checks {
+            (_, _, false) => CommentRefusal::AuthorGone,
+            (false, ..) => CommentRefusal::PostNotFound,
+            (true, false, _) => CommentRefusal::ParentNotFound,
+            (true, true, true) => {
                 self.apply_own(comment.post_id, comment.id).await?;
                 return Ok(Ok(()));
             }
@@ -283,6 +287,14 @@ impl Store {
             return Ok(Err(refusal));
         }
         Ok(Ok(()))
+    }
+
+    /// Writes what is wanted: these comments gone.
+    pub(crate) async fn mark_comments_removed(&self, ids: &[bson::Uuid]) -> Result<()> {
+        let live = doc! { "_id": { "$in": ids }, "state": "live" };
+        let removed = doc! { "$set": { "state": "removed", "pending": true } };
+        until_no_conflict(async || Ok(self.comment_coll().update_many(live.clone(), removed.clone()).await?)).await?;
+        Ok(())
     }
 
     /// Writes what is wanted: the comment gone. False if it is deleted already.
@@ -339,6 +351,9 @@ impl Store {
             return Ok(None);
         };
         let author = UserId(post.author.user_id.into());
+        if self.is_deleting(author) {
+            return Ok(None);
+        }
         let relation = match viewer {
             Some(viewer) if viewer != author => self.relations(viewer, &[author]).await?.remove(&author).unwrap_or_default(),
             _ => Relation::default(),
@@ -370,6 +385,17 @@ impl Store {
             replies: comment.counters.replies,
             deleted,
         })
+    }
+
+    /// Whether it was written by an account that is being deleted.
+    fn is_of_deleting(&self, comment: &CommentDoc) -> bool {
+        comment.author.as_ref().is_some_and(|author| self.is_deleting(UserId(author.user_id.into())))
+    }
+
+    async fn author_is_live(&self, comment: &CommentDoc) -> Result<bool> {
+        // One without an author is a tombstone by now: an earlier call with its id made it, and it was deleted since.
+        let Some(author) = &comment.author else { return Ok(true) };
+        Ok(self.user_id(&UserRef::Id(UserId(author.user_id.into()))).await?.is_some())
     }
 
     async fn parent_is_live(&self, comment: &CommentDoc) -> Result<bool> {

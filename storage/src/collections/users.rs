@@ -41,6 +41,8 @@ pub(super) const USERS: Collection = Collection {
         vec![
             unique_where_set("handle"),
             unique_where_set("email"),
+            // As small as the number of accounts that are being deleted.
+            partial(doc! { "state": 1 }, doc! { "state": "deleting" }),
             partial(doc! { "outlier.since": 1 }, doc! { "outlier.since": { "$exists": true } }),
             partial(doc! { "pulledSince": 1 }, doc! { "pulledSince": { "$exists": true } }),
         ]

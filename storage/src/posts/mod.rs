@@ -142,7 +142,7 @@ impl Store {
             .filter(|post| {
                 let author = post.author_id();
                 let relation = relations.get(&author).copied().unwrap_or_default();
-                may_see(post.visibility.into(), viewer == Some(author), relation)
+                !self.is_deleting(author) && may_see(post.visibility.into(), viewer == Some(author), relation)
             })
             .map(|post| (PostId(post.id.into()), post))
             .collect();
@@ -208,6 +208,14 @@ impl Store {
             Attempt::Left => self.leave_to_applier(|| self.has_seq(b(id), false)).await?,
         }
         Ok(Deleted::Now)
+    }
+
+    /// Writes what is wanted: these posts gone. They are gone from every read at once.
+    pub(crate) async fn mark_posts_deleted(&self, ids: &[bson::Uuid]) -> Result<()> {
+        let live = doc! { "_id": { "$in": ids }, "state": "live" };
+        let mark = doc! { "$set": { "state": "deleted", "pending": true } };
+        until_no_conflict(async || Ok(self.coll::<PostDoc>(POSTS).update_many(live.clone(), mark.clone()).await?)).await?;
+        Ok(())
     }
 
     /// Takes up some of the pending posts: counts those that are new, withdraws those whose author is gone, and finishes deletions.
@@ -367,7 +375,7 @@ impl Store {
     /// Takes deleted posts from their author's count; those that are not in it (any more) make no difference.
     ///
     /// A transaction for the same reason as in [`Store::count_posts`].
-    async fn uncount_posts(&self, author: UserId, ids: &[bson::Uuid]) -> Result<()> {
+    pub(crate) async fn uncount_posts(&self, author: UserId, ids: &[bson::Uuid]) -> Result<()> {
         let mut session = self.begin().await?;
         let uncounted = self
             .coll::<PostDoc>(POSTS)
@@ -423,14 +431,15 @@ impl Store {
     /// The post as it is shown to a viewer.
     pub(crate) fn shown(&self, post: PostDoc, viewer: Option<UserId>) -> Post {
         let id = PostId(post.id.into());
-        let recent = post.recent_comments.into_iter().take(RECENT_SHOWN);
+        let known = |user: &AuthorDoc| !self.is_deleting(UserId(user.user_id.into()));
+        let recent = post.recent_comments.into_iter().filter(|comment| known(&comment.author)).take(RECENT_SHOWN);
         Post {
             id,
             author: self.summary_of(post.author),
             text: post.text,
             visibility: post.visibility.into(),
             tags: post.tags,
-            mentions: post.mentions.into_iter().map(|user| self.summary_of(user)).collect(),
+            mentions: post.mentions.into_iter().filter(known).map(|user| self.summary_of(user)).collect(),
             created_at: timestamp(post.created_at),
             edited_at: post.edited_at.map(timestamp),
             counts: PostCounts {
