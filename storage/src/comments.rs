@@ -138,7 +138,7 @@ pub struct NewComment {
 }
 
 /// Where a comment stands in the tree, and by whom it is.
-struct Place {
+pub(crate) struct Place {
     author: AuthorDoc,
     ancestors: Vec<bson::Uuid>,
     depth: i32,
@@ -202,7 +202,7 @@ impl Store {
     }
 
     /// Finds the place for a new comment; every reason to refuse it that is known before it is written.
-    async fn place_for(&self, new: &NewComment) -> Result<Result<Place, CommentRefusal>> {
+    pub(crate) async fn place_for(&self, new: &NewComment) -> Result<Result<Place, CommentRefusal>> {
         let parent = async {
             match new.parent {
                 Some(parent) => self.comment_doc(parent).await,
@@ -237,7 +237,7 @@ impl Store {
     }
 
     /// Writes what is wanted: the comment, pending. Where an earlier call with its id has made it, that one stands.
-    async fn insert_comment(&self, new: NewComment, place: Place) -> Result<CommentDoc> {
+    pub(crate) async fn insert_comment(&self, new: NewComment, place: Place) -> Result<CommentDoc> {
         let comment = CommentDoc {
             id: b(new.id),
             post_id: b(new.post),
@@ -265,7 +265,7 @@ impl Store {
     }
 
     /// Looks whether an inserted comment may stand, and tries to apply it.
-    async fn settle_comment(&self, comment: &CommentDoc) -> Result<Result<(), CommentRefusal>> {
+    pub(crate) async fn settle_comment(&self, comment: &CommentDoc) -> Result<Result<(), CommentRefusal>> {
         let checks =
             tokio::try_join!(self.post_is_live(comment.post_id), self.parent_is_live(comment), self.author_is_live(comment))?;
         let refusal = match checks {

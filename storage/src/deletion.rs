@@ -9,6 +9,9 @@
 //! Posts and comments that the job has not come to yet are hidden by a set in memory of the accounts that are being deleted: what this
 //! process deletes is in it before the answer, what others delete within 500 ms ([`Store::refresh_deleting`]).
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::{PoisonError, RwLock},
@@ -28,6 +31,7 @@ use crate::{
     jobs::{Batch, Checkpoint, Stage, Then},
     pending::in_batches,
     store::{b, commit, until_no_conflict},
+    users::Replaced,
 };
 
 /// Edges that one batch of the job removes: two transactions.
@@ -150,12 +154,13 @@ impl Store {
     /// would find a live account.
     pub(crate) async fn mark_account(&self, user: UserId) -> Result<Option<JobId>> {
         let mut session = self.begin().await?;
-        let live = doc! { "_id": b(user), "state": "live" };
-        let mark = doc! {
-            "$set": { "state": "deleting", "displayName": "", "bio": "" },
-            "$unset": { "handle": "", "email": "", "credentials": "", "avatarUrl": "", "role": "" },
+        let mark = |account: &mut Document| {
+            account.extend(doc! { "state": "deleting", "displayName": "", "bio": "" });
+            for personal in ["handle", "email", "credentials", "avatarUrl", "role"] {
+                account.remove(personal);
+            }
         };
-        if self.coll::<Document>(USERS).update_one(live, mark).session(&mut session).await?.matched_count == 0 {
+        if self.replace_account(user, mark, &mut session).await? != Replaced::Now {
             return Ok(None);
         }
         let job = self.insert_job(JobKind::Deletion, user, &mut session).await?;

@@ -334,6 +334,33 @@ impl Store {
         Ok(())
     }
 
+    /// Lets the claims of crashed workers lapse now.
+    #[cfg(test)]
+    pub(crate) async fn lapse_job_claims(&self) -> Result<()> {
+        let lapse = doc! { "$set": { "runAfter": date(now().minus(Duration::from_secs(1))) } };
+        self.coll::<JobDoc>(JOBS).update_many(doc! { "state": "pending" }, lapse).await?;
+        Ok(())
+    }
+
+    /// Does all jobs to their end, and what they leave to the appliers.
+    #[cfg(test)]
+    pub(crate) async fn finish_jobs(&self) -> Result<()> {
+        loop {
+            let worked = [
+                self.jobs_step().await?,
+                self.apply_follows_step().await?,
+                self.apply_posts_step().await?,
+                self.apply_comments_step().await?,
+                self.merge_step().await?,
+                self.deliver_step().await?,
+            ];
+            let unfinished = self.coll::<JobDoc>(JOBS).find_one(doc! { "state": "pending" }).await?;
+            if worked == [Progress::Idle; 6] && unfinished.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
     /// Writes a job as long as the claim on it stands. False: it is lost.
     async fn write_job(&self, job: &JobDoc, change: Document) -> Result<bool> {
         let held = doc! { "_id": job.id, "lease.owner": job.lease.map(|lease| lease.owner) };

@@ -6,6 +6,9 @@
 //! batch, for two jobs may be at one copy at the same time. A second pass is made over what was made since the job was asked for: who
 //! read the old name before and wrote it after the first pass came by.
 
+#[cfg(test)]
+mod tests;
+
 use bson::{Document, doc};
 use futures::TryStreamExt as _;
 use mongodb::ClientSession;
@@ -15,12 +18,11 @@ use serde::Deserialize;
 use crate::{
     Result, Store,
     collections::{COMMENTS, POSTS, USERS},
-    error::is_duplicate_key,
     graph::IdDoc,
     jobs::{Batch, Checkpoint, Stage, Then},
     posts::AuthorDoc,
     store::{b, commit, until_no_conflict},
-    users::{SummaryDoc, UserRef},
+    users::{Replaced, SummaryDoc, UserRef},
 };
 
 /// Copies that one batch rewrites: some 100 ms.
@@ -54,13 +56,11 @@ impl Store {
     async fn change_handle_once(&self, user: UserId, handle: &Handle) -> Result<Renamed> {
         // A transaction, so that a crash cannot leave the copies without the job that rewrites them.
         let mut session = self.begin().await?;
-        let live = doc! { "_id": b(user), "state": "live" };
-        let set = doc! { "$set": { "handle": handle.as_str() } };
-        match self.coll::<Document>(USERS).update_one(live, set).session(&mut session).await {
-            Ok(done) if done.matched_count == 0 => return Ok(Renamed::Gone),
-            Ok(_) => {}
-            Err(error) if is_duplicate_key(&error) => return Ok(Renamed::HandleTaken),
-            Err(error) => return Err(error.into()),
+        let set = |account: &mut Document| drop(account.insert("handle", handle.as_str()));
+        match self.replace_account(user, set, &mut session).await? {
+            Replaced::Now => {}
+            Replaced::Taken => return Ok(Renamed::HandleTaken),
+            Replaced::Gone => return Ok(Renamed::Gone),
         }
         self.enqueue_rename(user, &mut session).await?;
         commit(session).await?;
