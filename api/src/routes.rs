@@ -4,10 +4,13 @@ pub mod account;
 pub mod admin;
 pub mod auth;
 pub mod comments;
+pub mod export;
 pub mod feed;
 pub mod graph;
 pub mod operations;
 pub mod posts;
+pub mod search;
+pub mod suggestions;
 pub mod users;
 
 use actix_web::{middleware::from_fn, web};
@@ -43,6 +46,9 @@ fn api(api: &mut ServiceConfig<'_>) {
         .service(auth::change_password)
         .service(users::get_me)
         .service(account::delete_me)
+        .service(export::export_me)
+        .service(suggestions::list_suggestions)
+        .service(search::list_users)
         .service(users::get_user)
         .service(graph::follow_user)
         .service(graph::unfollow_user)

@@ -94,6 +94,10 @@ impl CommentDoc {
         }
     }
 
+    pub(crate) fn is_live(&self) -> bool {
+        self.state == CommentStateDoc::Live
+    }
+
     /// Whether others see it: alive, or deleted and holding shown replies in their place. A deletion shows at once, applied or not.
     fn is_seen(&self) -> bool {
         self.state == CommentStateDoc::Live || (self.seq.is_some() && self.counters.children > 0)
@@ -362,7 +366,7 @@ impl Store {
     }
 
     /// A comment as others see it.
-    fn shown_comment(&self, comment: CommentDoc) -> Result<Comment> {
+    pub(crate) fn shown_comment(&self, comment: CommentDoc) -> Result<Comment> {
         let deleted = comment.state != CommentStateDoc::Live;
         let (author, text) = match (comment.author, comment.text) {
             _ if deleted => (None, String::new()),

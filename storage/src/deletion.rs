@@ -156,7 +156,7 @@ impl Store {
         let mut session = self.begin().await?;
         let mark = |account: &mut Document| {
             account.extend(doc! { "state": "deleting", "displayName": "", "bio": "" });
-            for personal in ["handle", "email", "credentials", "avatarUrl", "role"] {
+            for personal in ["handle", "email", "search", "credentials", "avatarUrl", "role"] {
                 account.remove(personal);
             }
         };

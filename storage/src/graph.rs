@@ -72,15 +72,15 @@ pub(crate) enum FollowState {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct BlockDoc {
+pub(crate) struct BlockDoc {
     #[serde(rename = "_id")]
-    id: bson::Uuid,
-    blocker_id: bson::Uuid,
-    blocked_id: bson::Uuid,
-    created_at: bson::DateTime,
+    pub id: bson::Uuid,
+    pub blocker_id: bson::Uuid,
+    pub blocked_id: bson::Uuid,
+    pub created_at: bson::DateTime,
     /// The edges between the two have not been swept yet.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pending: Option<bool>,
+    pub pending: Option<bool>,
 }
 
 /// What a follow came to.

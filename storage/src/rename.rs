@@ -21,6 +21,7 @@ use crate::{
     graph::IdDoc,
     jobs::{Batch, Checkpoint, Stage, Then},
     posts::AuthorDoc,
+    search::SearchDoc,
     store::{b, commit, until_no_conflict},
     users::{Replaced, SummaryDoc, UserRef},
 };
@@ -56,7 +57,12 @@ impl Store {
     async fn change_handle_once(&self, user: UserId, handle: &Handle) -> Result<Renamed> {
         // A transaction, so that a crash cannot leave the copies without the job that rewrites them.
         let mut session = self.begin().await?;
-        let set = |account: &mut Document| drop(account.insert("handle", handle.as_str()));
+        let set = |account: &mut Document| {
+            account.insert("handle", handle.as_str());
+            // It may be absent where the name was like the old handle.
+            let name = SearchDoc::of(account.get_str("displayName").unwrap_or_default());
+            account.insert("search", doc! { "name": name.name, "keys": name.keys });
+        };
         match self.replace_account(user, set, &mut session).await? {
             Replaced::Now => {}
             Replaced::Taken => return Ok(Renamed::HandleTaken),

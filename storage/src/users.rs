@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Error, Result, Store, collections,
     error::is_duplicate_key,
+    search::SearchDoc,
     store::{b, date, timestamp},
 };
 
@@ -38,6 +39,8 @@ pub(crate) struct UserDoc {
     pub bio: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub avatar_url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub search: Option<SearchDoc>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials: Option<CredentialsDoc>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -217,6 +220,7 @@ impl NewUser {
             schema_version: SCHEMA_VERSION,
             handle: Some(self.handle.as_str().to_owned()),
             email: self.email.map(|email| email.as_str().to_owned()),
+            search: SearchDoc::beside(&self.handle, &self.display_name),
             display_name: self.display_name,
             bio: String::new(),
             avatar_url: None,
