@@ -100,7 +100,9 @@ async fn accounts_are_found_by_the_beginning_of_handle_or_name_in_the_order_of_t
         assert_eq!(walk(&caller, &format!("/users?q={query}"), 2).await, found, "{query} by 2");
         assert_eq!(walk(&caller, &format!("/users?q={query}"), 1).await, found, "{query} by 1");
     }
-    for (bad, code) in [("", "invalid_query"), ("?q=", "invalid_query"), ("?q=a&ids=", "invalid_query"), ("?q=a&cursor=x", "invalid_cursor")] {
+    for (bad, code) in
+        [("", "invalid_query"), ("?q=", "invalid_query"), ("?q=a&ids=", "invalid_query"), ("?q=a&cursor=x", "invalid_cursor")]
+    {
         assert_eq!(caller.get(&format!("/api/v1/users{bad}")).expect(400).await.code(), code, "{bad}");
     }
 }

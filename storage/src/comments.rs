@@ -171,7 +171,11 @@ impl Store {
     /// A comment under a post that the viewer may see; a deleted one only while it holds replies in their place.
     pub async fn comment(&self, id: CommentId, viewer: Option<UserId>) -> Result<Option<Comment>> {
         match self.comment_doc(id).await? {
-            Some(comment) if comment.is_seen() && !self.is_of_deleting(&comment) && self.seen_post(comment.post_id, viewer).await?.is_some() => {
+            Some(comment)
+                if comment.is_seen()
+                    && !self.is_of_deleting(&comment)
+                    && self.seen_post(comment.post_id, viewer).await?.is_some() =>
+            {
                 Ok(Some(self.shown_comment(comment)?))
             }
             _ => Ok(None),

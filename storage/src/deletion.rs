@@ -185,7 +185,8 @@ impl Store {
 
     async fn newest_posts(&self, user: UserId) -> Result<Vec<bson::Uuid>> {
         let own = doc! { "author.userId": b(user) };
-        let posts = self.coll::<IdDoc>(POSTS).find(own).sort(doc! { "_id": -1 }).limit(AT_ONCE).projection(doc! { "_id": 1 }).await?;
+        let posts =
+            self.coll::<IdDoc>(POSTS).find(own).sort(doc! { "_id": -1 }).limit(AT_ONCE).projection(doc! { "_id": 1 }).await?;
         Ok(posts.map_ok(|post| post.id).try_collect().await?)
     }
 

@@ -304,8 +304,7 @@ impl Store {
 
     /// Gives a job back, to be taken up after a pause.
     async fn release_job(&self, job: &JobDoc, pause: Duration) -> Result<()> {
-        let back =
-            doc! { "$set": { "runAfter": date(now().plus(pause)), "attempts": 0 }, "$unset": { "lease": "" } };
+        let back = doc! { "$set": { "runAfter": date(now().plus(pause)), "attempts": 0 }, "$unset": { "lease": "" } };
         self.write_job(job, back).await?;
         Ok(())
     }

@@ -68,11 +68,7 @@ impl Range {
 
     /// What is left of the range behind a handle.
     fn behind(self, handle: &str) -> Self {
-        if self.ascending {
-            Self { from: format!("{handle}\0"), ..self }
-        } else {
-            Self { to: handle.to_owned(), ..self }
-        }
+        if self.ascending { Self { from: format!("{handle}\0"), ..self } } else { Self { to: handle.to_owned(), ..self } }
     }
 }
 
@@ -154,11 +150,7 @@ impl Store {
             return Ok(Vec::new());
         }
         let (by_handle, by_name) = futures::try_join!(self.by_handle(key, range, most), async {
-            if key.chars().count() <= KEY_MOST {
-                self.by_key(key, range, most).await
-            } else {
-                self.by_name(key, range, most).await
-            }
+            if key.chars().count() <= KEY_MOST { self.by_key(key, range, most).await } else { self.by_name(key, range, most).await }
         })?;
         let found: BTreeMap<String, SummaryDoc> =
             by_handle.into_iter().chain(by_name).map(|user| (user.handle.clone(), user)).collect();
@@ -196,7 +188,11 @@ impl Store {
             if (range.from.as_str()..range.to.as_str()).contains(&user.handle.as_str()) {
                 kept.insert(user.handle.clone(), user);
                 if kept.len() > most {
-                    if range.ascending { kept.pop_last() } else { kept.pop_first() };
+                    if range.ascending {
+                        kept.pop_last()
+                    } else {
+                        kept.pop_first()
+                    };
                 }
             }
         }

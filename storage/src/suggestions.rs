@@ -152,7 +152,8 @@ impl Store {
 
     async fn followees(&self, edges: Document, most: i64) -> Result<Vec<UserId>> {
         let fields = doc! { "_id": 0, "followeeId": 1, "state": 1 };
-        let found = self.coll::<EdgePart>(FOLLOWS).find(edges).sort(doc! { "followedAt": -1 }).limit(most).projection(fields).await?;
+        let found =
+            self.coll::<EdgePart>(FOLLOWS).find(edges).sort(doc! { "followedAt": -1 }).limit(most).projection(fields).await?;
         let active = found.try_filter(|edge| std::future::ready(edge.state == FollowState::Active));
         Ok(active.map_ok(|edge| UserId(edge.followee_id.into())).try_collect().await?)
     }

@@ -85,12 +85,7 @@ impl From<Edge> for ExportedEdge {
 
 impl From<Session> for ExportedSession {
     fn from(session: Session) -> Self {
-        Self {
-            id: session.id,
-            created_at: session.created_at,
-            last_used_at: session.last_used_at,
-            user_agent: session.user_agent,
-        }
+        Self { id: session.id, created_at: session.created_at, last_used_at: session.last_used_at, user_agent: session.user_agent }
     }
 }
 

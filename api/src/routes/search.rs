@@ -42,12 +42,12 @@ page_of! {
 #[get("/users")]
 pub(crate) async fn list_users(
     MaybeViewer(viewer): MaybeViewer,
-    query: Query<UserQuery>,
+    Query(query): Query<UserQuery>,
     mut list: ListQuery<HandleCursor>,
     store: Data<Store>,
 ) -> Result<HttpResponse> {
     let viewer = viewer.map(|viewer| viewer.user_id);
-    let page = match (query.0.q, query.0.ids) {
+    let page = match (query.q, query.ids) {
         (Some(q), None) if !q.is_empty() => store.search_users(&q, viewer, list.cursor.take(), list.limit).await?,
         (None, Some(ids)) => Page { items: store.users(&parse_ids(&ids)?, viewer).await?, next: None, prev: None },
         _ => return Err(Problem::new(Code::InvalidQuery).detail("Give either `q`, with something in it, or `ids`")),

@@ -33,10 +33,5 @@ pub(super) const JOBS: Collection = Collection {
             ],
         )
     },
-    indexes: || {
-        vec![
-            partial(doc! { "state": 1, "runAfter": 1 }, doc! { "state": "pending" }),
-            ttl("finishedAt", KEPT),
-        ]
-    },
+    indexes: || vec![partial(doc! { "state": 1, "runAfter": 1 }, doc! { "state": "pending" }), ttl("finishedAt", KEPT)],
 };

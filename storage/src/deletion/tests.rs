@@ -216,7 +216,9 @@ async fn another_process_hides_the_account_from_its_next_refresh_on() {
 #[tokio::test]
 async fn a_deletion_is_finished_wherever_its_worker_was_killed() {
     // After so many batches, the last of them noted or not.
-    for (batches, noted) in [(0, true), (1, false), (2, true), (3, false), (4, true), (5, false), (6, false), (8, true), (13, false)] {
+    for (batches, noted) in
+        [(0, true), (1, false), (2, true), (3, false), (4, true), (5, false), (6, false), (8, true), (13, false)]
+    {
         let world = World::new().await;
         world.store().mark_account(world.alice).await.unwrap().unwrap();
         let mut job = world.store().claim_job().await.unwrap().unwrap();
