@@ -5,11 +5,11 @@
 //! parked, new follows and the three models are one rule.
 //!
 //! The order of the reads is what makes it whole: undelivered posts before the entries (a post that is being delivered is in one of
-//! them), and the entries before `completeSince` (a window that is being trimmed is never taken for a complete one).
+//! them). The window's start may be read at any time: what lies below it is deleted an hour after it was raised.
 
 use std::{
-    collections::{HashMap, HashSet},
-    sync::{Mutex, OnceLock, PoisonError},
+    collections::HashMap,
+    sync::{Arc, OnceLock},
 };
 
 use bson::{Document, doc};
@@ -21,14 +21,14 @@ use rookery_domain::{
     page::TimeCursor,
 };
 use serde::Deserialize;
-use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use crate::{
-    Error, Result, Store,
-    collections::{FOLLOWS, POSTS},
-    graph::FollowState,
-    posts::PostDoc,
+    Result, Store,
+    collections::POSTS,
+    heads::Head,
+    posts::{PostDoc, PostState},
+    relations::Relations,
     store::{b, now},
     time_page::{self, Extent, Slice},
     timelines::{TimelineDoc, window_start},
@@ -53,24 +53,14 @@ const LEAST_TOTAL: f64 = 201.0;
 /// What one read of a feed knows before it reads any slice.
 struct Reader {
     id: UserId,
-    /// Accounts known to be followed; others are asked for as they come up.
-    follows: HashSet<UserId>,
-    /// Followed authors of whom undelivered posts are pulled, oneself among them.
-    undelivered: Vec<UserId>,
-    /// Followed authors whose recent posts are not in the window: all of their posts are pulled.
-    unmerged: Vec<UserId>,
-    /// Everybody followed, read when the window's end is reached.
-    everybody: OnceCell<Vec<UserId>>,
-    /// The reader's window, as last read.
-    timeline: Mutex<Option<TimelineDoc>>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct EdgeDoc {
-    followee_id: bson::Uuid,
-    merged: bool,
-    state: FollowState,
+    /// Whom the reader follows.
+    relations: Arc<Relations>,
+    /// The slot down to which the window is complete.
+    since: Uuid,
+    /// Followed authors of whom some posts are pulled for good, oneself among them, and the newest of those posts.
+    heads: Vec<(UserId, Arc<Head>)>,
+    /// Acts of followed authors that are still to be delivered, one's own among them.
+    pending: Vec<Act>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -100,11 +90,14 @@ fn densities() -> &'static moka::sync::Cache<UserId, f64> {
 
 impl Store {
     /// A page of a reader's home feed, newest first.
+    ///
+    /// Three database commands where the process knows the reader's relations: the timeline, the entries of one slice, the posts.
     pub async fn feed(&self, reader: UserId, cursor: Option<TimeCursor>, limit: Limit) -> Result<Page<FeedItem, TimeCursor>> {
         let (at, newest) = (now(), cursor.is_none());
-        let reader = self.reader(reader).await?;
+        let timeline = self.timeline(reader).await?;
+        let reader = self.reader(reader, timeline).await?;
         // Below the window everybody followed is asked: no slice reaches there before what lies above is used up.
-        let first = ids::time_of(window_start(reader.id, None, at));
+        let first = ids::time_of(reader.since);
         let age_ms = at.since(first).as_millis().max(1);
         #[expect(
             clippy::cast_possible_truncation,
@@ -121,53 +114,17 @@ impl Store {
             #[expect(clippy::cast_precision_loss, reason = "an estimate")]
             densities().insert(reader.id, page.items.len() as f64 / span_ms as f64);
         }
-        if newest && reader.timeline.lock().unwrap_or_else(PoisonError::into_inner).is_none_or(|timeline| timeline.is_stale(at)) {
-            self.note_read(reader.id).await?;
+        if newest && timeline.is_none_or(|timeline| timeline.is_stale(at)) {
+            self.note_read(reader.id, timeline).await?;
         }
         Ok(page)
     }
 
-    /// Which of the authors that must be pulled the reader follows: one query, two where some follows are fresh.
-    async fn reader(&self, id: UserId) -> Result<Reader> {
-        /// Beyond so many authors it is cheaper to read whom the reader follows.
-        const FEW: usize = 500;
-        let undelivered = self.shared().undelivered();
-        let me = b(id);
-        let mut filter = doc! { "followerId": me };
-        if undelivered.len() <= FEW {
-            let authors: Vec<bson::Uuid> = undelivered.iter().copied().map(b).collect();
-            filter.insert("followeeId", doc! { "$in": authors });
-        }
-        let edges = async { if undelivered.is_empty() { Ok(Vec::new()) } else { self.edges(filter).await } };
-        let fresh = async {
-            // The set in memory only spares the query: it may name too many readers.
-            if self.shared().has_unmerged(id) {
-                self.edges(doc! { "merged": false, "followerId": me }).await
-            } else {
-                Ok(Vec::new())
-            }
-        };
-        let (edges, fresh) = futures::try_join!(edges, fresh)?;
-        let followees: HashSet<UserId> = edges.iter().map(|edge| UserId(edge.followee_id.into())).collect();
-        let unmerged: Vec<UserId> =
-            edges.iter().filter(|edge| !edge.merged).chain(&fresh).map(|edge| UserId(edge.followee_id.into())).collect();
-        let unmerged: HashSet<UserId> = unmerged.into_iter().collect();
-        let pulled = undelivered.into_iter().filter(|author| *author == id || followees.contains(author));
-        Ok(Reader {
-            id,
-            undelivered: pulled.filter(|author| !unmerged.contains(author)).collect(),
-            follows: followees.union(&unmerged).copied().collect(),
-            unmerged: unmerged.into_iter().collect(),
-            everybody: OnceCell::new(),
-            timeline: Mutex::new(None),
-        })
-    }
-
-    /// The active ones among these edges. The filter says only what the index has: a server may read all of a reader's edges for more.
-    async fn edges(&self, filter: Document) -> Result<Vec<EdgeDoc>> {
-        let fields = doc! { "_id": 0, "followeeId": 1, "merged": 1, "state": 1 };
-        let found = self.coll::<EdgeDoc>(FOLLOWS).find(filter).projection(fields).await?;
-        Ok(found.try_filter(|edge| std::future::ready(edge.state == FollowState::Active)).try_collect().await?)
+    async fn reader(&self, id: UserId, timeline: Option<TimelineDoc>) -> Result<Reader> {
+        let relations = self.reader_relations(id, timeline.as_ref()).await?;
+        let (pulled, pending) = self.shared().undelivered(relations.followees().iter().chain([&id]));
+        let heads = self.heads(pulled).await?;
+        Ok(Reader { id, relations, since: window_start(id, timeline, now()), heads, pending })
     }
 
     /// The items of one slice that the reader sees, in the slice's order, at most as many as it asks for.
@@ -196,14 +153,21 @@ impl Store {
     /// there, and the second value says where to go on.
     async fn acts(&self, reader: &Reader, slice: Slice) -> Result<(Vec<Act>, Option<Uuid>)> {
         let Slice { from, to, newest_first, .. } = slice;
-        let mut sources = vec![
-            self.posts_in("delivery.pull", &reader.undelivered, slice).await?,
-            self.posts_in("author.userId", &reader.unmerged, slice).await?,
-        ];
+        let heads = reader.heads.iter().flat_map(|(author, head)| {
+            head.within(slice).into_iter().map(|post| Act { slot: post, post: PostId(post), actor: *author })
+        });
+        let pending = reader.pending.iter().copied().filter(|act| (from..to).contains(&act.slot));
+        let mut sources = vec![(merge(heads.chain(pending), newest_first), false)];
+        // Below their heads the authors are asked.
+        let deep: Vec<&(UserId, Arc<Head>)> = reader.heads.iter().filter(|(_, head)| from < head.from()).collect();
+        if let Some(end) = deep.iter().map(|(_, head)| head.from()).max() {
+            let authors: Vec<UserId> = deep.iter().map(|(author, _)| *author).collect();
+            sources.push(self.posts_in("delivery.pull", &authors, Slice { to: to.min(end), ..slice }).await?);
+        }
+        if !reader.relations.unmerged.is_empty() {
+            sources.push(self.posts_in("author.userId", &reader.relations.unmerged, slice).await?);
+        }
         let entries = self.entries(reader.id, from, to, newest_first, MOST).await?;
-        let timeline = self.timeline(reader.id).await?;
-        let since = window_start(reader.id, timeline, now());
-        *reader.timeline.lock().unwrap_or_else(PoisonError::into_inner) = timeline;
         let cut = entries.len() == MOST;
         let entries = entries.into_iter().map(|entry| Act {
             slot: entry.slot.into(),
@@ -211,9 +175,9 @@ impl Store {
             actor: UserId(entry.actor_id.into()),
         });
         sources.push((entries.collect(), cut));
-        if from < since {
-            let everybody = reader.everybody.get_or_try_init(|| self.everybody(reader.id)).await?;
-            sources.push(self.posts_in("author.userId", everybody, Slice { to: to.min(since), ..slice }).await?);
+        if from < reader.since {
+            let everybody: Vec<UserId> = reader.relations.followees().iter().copied().chain([reader.id]).collect();
+            sources.push(self.posts_in("author.userId", &everybody, Slice { to: to.min(reader.since), ..slice }).await?);
         }
         // Where a source was cut short, the others know more than it does: the slice ends at the nearest cut.
         let end_of = |(acts, cut): &(Vec<Act>, bool)| acts.last().filter(|_| *cut).map(|act| act.slot);
@@ -224,7 +188,8 @@ impl Store {
             Some(end) => act.slot <= end,
             None => true,
         };
-        let acts = merge(sources.into_iter().flat_map(|(acts, _)| acts).filter(inside), newest_first);
+        let followed = |act: &Act| act.actor == reader.id || reader.relations.follows(act.actor);
+        let acts = merge(sources.into_iter().flat_map(|(acts, _)| acts).filter(inside).filter(followed), newest_first);
         // The next part begins behind the cut.
         let next = cut.map(|end| if newest_first { end } else { Uuid::from_u128(end.as_u128() + 1) });
         Ok((acts, next))
@@ -258,38 +223,22 @@ impl Store {
         Ok((found, cut))
     }
 
-    async fn everybody(&self, reader: UserId) -> Result<Vec<UserId>> {
-        let edges = self.edges(doc! { "followerId": b(reader) }).await?;
-        Ok(edges.into_iter().map(|edge| UserId(edge.followee_id.into())).chain([reader]).collect())
-    }
-
-    /// Hydrates acts and applies the rules; what is gone for good leaves the window in passing.
+    /// Hydrates acts of followed authors; what is gone for good leaves the window in passing.
     async fn shown_acts(&self, reader: &Reader, acts: &[Act]) -> Result<Vec<(Uuid, FeedItem)>> {
         let ids: Vec<bson::Uuid> = acts.iter().map(|act| b(act.post)).collect();
-        let unknown: HashSet<UserId> = acts.iter().map(|act| act.actor).filter(|actor| !reader.knows(*actor)).collect();
-        let posts = async {
-            let found = self.coll::<PostDoc>(POSTS).find(doc! { "_id": { "$in": ids }, "state": "live" }).await?;
-            let posts: HashMap<PostId, PostDoc> = found.map_ok(|post| (PostId(post.id.into()), post)).try_collect().await?;
-            Ok::<_, Error>(posts)
-        };
-        let followed = async {
-            if unknown.is_empty() {
-                return Ok::<_, Error>(HashSet::new());
-            }
-            let actors: Vec<bson::Uuid> = unknown.into_iter().map(b).collect();
-            let edges = doc! { "followerId": b(reader.id), "followeeId": { "$in": actors } };
-            Ok(self.edges(edges).await?.into_iter().map(|edge| UserId(edge.followee_id.into())).collect::<HashSet<_>>())
-        };
-        let (mut posts, followed) = futures::try_join!(posts, followed)?;
+        let found = self.coll::<PostDoc>(POSTS).find(doc! { "_id": { "$in": ids } }).await?;
+        let live =
+            found.try_filter(|post| std::future::ready(post.state == PostState::Live && !self.is_deleting(post.author_id())));
+        let mut posts: HashMap<PostId, PostDoc> = live.map_ok(|post| (PostId(post.id.into()), post)).try_collect().await?;
         let (mut shown, mut dead) = (Vec::with_capacity(acts.len()), Vec::new());
         for act in acts {
             let Some(post) = posts.remove(&act.post) else {
+                self.shared().heads.forget(act.actor, act.slot);
                 dead.push(act.post);
                 continue;
             };
-            let (own, author) = (act.actor == reader.id, act.actor);
-            let following = reader.follows.contains(&author) || followed.contains(&author);
-            if let Some(kind) = reason(own, following, self.is_celebrity(author)) {
+            let (own, following) = (act.actor == reader.id, reader.relations.follows(act.actor));
+            if let Some(kind) = reason(own, following, self.is_celebrity(act.actor)) {
                 let post = self.shown(post, Some(reader.id));
                 shown.push((act.slot, FeedItem { kind, by: vec![post.author.clone()], post }));
             }
@@ -298,12 +247,5 @@ impl Store {
             self.drop_entries(reader.id, &dead).await?;
         }
         Ok(shown)
-    }
-}
-
-impl Reader {
-    /// Whether it is known without asking that the reader sees the posts of `actor`.
-    fn knows(&self, actor: UserId) -> bool {
-        actor == self.id || self.follows.contains(&actor)
     }
 }

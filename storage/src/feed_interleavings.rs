@@ -57,7 +57,6 @@ impl World {
     /// The first step of a follow, and what it knows of the edge afterwards. The rest of a follow only counts it.
     async fn write_follow(&self) -> FollowDoc {
         let written = self.store().write_follows(vec![NewFollow { follower: self.rita, followee: self.alice }]).await.unwrap()[0];
-        self.store().shared().add_unmerged(self.rita);
         self.store().coll::<FollowDoc>(FOLLOWS).find_one(doc! { "_id": written.edge }).await.unwrap().unwrap()
     }
 
@@ -533,7 +532,8 @@ async fn a_post_that_is_delivered_below_a_trimmed_window_is_shown_once() {
     let owners = world.owners().await;
     world.enter(&owners, late[0]).await;
     world.end(late[0]).await;
-    world.store().trim_timeline(world.rita, 1, now()).await.unwrap();
+    let slot = world.store().raise_complete_since(world.rita, 1, now()).await.unwrap().unwrap();
+    world.store().drop_below(world.rita, slot).await.unwrap();
     world.assert_feed("the window begins above the early post").await;
     world.enter(&owners, early[0]).await;
     world.assert_feed("entered below the window").await;
@@ -605,6 +605,74 @@ async fn a_slice_that_is_cut_over_many_authors_loses_no_post() {
     }
     world.store().coll::<PostDoc>(POSTS).insert_many(dead).await.unwrap();
     assert_eq!(world.walk(world.store(), 100).await, live);
+}
+
+#[tokio::test]
+async fn what_one_process_keeps_of_a_reader_ends_with_a_change_that_another_acknowledged() {
+    let world = World::new().await;
+    let other = world.db.second_store().await;
+    world.feed().await;
+    world.follow().await;
+    world.merge().await;
+    let id = world.post().await;
+    world.deliver().await;
+    // Read twice: the second page is made of what the first one kept.
+    for _ in 0..2 {
+        assert_eq!(world.walk(&other, 20).await, [id]);
+    }
+    world.unfollow().await;
+    assert_eq!(world.walk(&other, 20).await, []);
+    assert_eq!(world.walk(&other, 20).await, []);
+    world.follow().await;
+    assert_eq!(world.walk(&other, 20).await, [id]);
+    world.store().block(world.alice, world.rita).await.unwrap();
+    assert_eq!(world.walk(&other, 20).await, []);
+    world.store().unblock(world.alice, world.rita).await.unwrap();
+    world.assert_at_rest().await;
+}
+
+#[tokio::test]
+async fn what_is_kept_of_a_reader_ends_with_what_a_crashed_request_left() {
+    let world = World::new().await;
+    let id = world.post().await;
+    world.deliver().await;
+    assert_eq!([world.feed().await, world.feed().await], [[], []], "nothing is followed, and that is kept");
+    // A follow, and later an unfollow, that crash after their write.
+    let edge = FollowDoc::fresh(world.rita, world.alice);
+    world.store().coll::<FollowDoc>(FOLLOWS).insert_one(&edge).await.unwrap();
+    world.settle().await;
+    assert_eq!([world.feed().await, world.feed().await], [[id], [id]]);
+    let removed = doc! { "$set": { "state": "removed", "pending": true } };
+    world.store().coll::<Document>(FOLLOWS).update_one(doc! { "_id": edge.id }, removed).await.unwrap();
+    world.settle().await;
+    assert_eq!(world.feed().await, []);
+    world.assert_verified().await;
+}
+
+#[tokio::test]
+async fn a_head_is_told_of_each_new_post_and_hands_over_to_the_database_below_it() {
+    /// More than a head holds.
+    const POSTS_OF_ALICE: usize = 230;
+    let mut world = World::of(TestDatabase::with(Settings { feed_model: FeedModel::Pull, ..Settings::default() }).await).await;
+    world.rita = user_made(world.store(), UserId(id_of(DAY))).await;
+    world.follow().await;
+    let mut posts = Vec::new();
+    for _ in 0..POSTS_OF_ALICE {
+        posts.insert(0, world.post().await);
+    }
+    let other = world.db.second_store().await;
+    other.refresh_shared().await.unwrap();
+    world.merge().await;
+    assert_eq!(world.walk(&other, 100).await, posts);
+    // The other process has a head of hers now.
+    posts.insert(0, world.post().await);
+    assert_eq!(world.walk(world.store(), 100).await, posts, "at once in the process that made it");
+    other.refresh_shared().await.unwrap();
+    assert_eq!(world.walk(&other, 100).await, posts, "after a refresh in the other");
+    let gone = posts.remove(3);
+    world.delete(gone).await;
+    assert_eq!(world.walk(&other, 7).await, posts);
+    world.assert_at_rest().await;
 }
 
 // The programs of the model.

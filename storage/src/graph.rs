@@ -165,12 +165,12 @@ impl Store {
             if written.state == FollowState::Requested {
                 return Ok(Ok(Followed::Requested));
             }
-            if written.fresh {
-                // Before the answer, so that the next read of this process pulls the followee's recent posts.
-                self.shared().add_unmerged(follower);
-            }
             if let Some(answer) = self.settle_follow(written).await? {
-                self.wake().merger.notify_one();
+                match answer {
+                    Ok(()) => self.wake().merger.notify_one(),
+                    // It stood for a moment, and a page of the feed may have seen it.
+                    Err(_) => self.relations_changed(&[follower]).await?,
+                }
                 return Ok(answer.map(|()| Followed::Following));
             }
         }
@@ -235,7 +235,10 @@ impl Store {
                 *written = Some(self.follow_again(*new).await?);
             }
         }
-        Ok(done.into_iter().flatten().collect())
+        let done: Vec<Written> = done.into_iter().flatten().collect();
+        let fresh: Vec<UserId> = done.iter().filter(|written| written.fresh).map(|written| written.follower).collect();
+        self.relations_changed(&fresh).await?;
+        Ok(done)
     }
 
     /// A follow of a pair that has an edge: makes a removed one wanted again, and leaves any other.
@@ -362,6 +365,9 @@ impl Store {
         let mut wanted = pair(follower, followee);
         wanted.insert("state", doc! { "$in": ["active", "requested"] });
         let edge = self.coll::<IdDoc>(FOLLOWS).find_one_and_update(wanted, removal()).projection(doc! { "_id": 1 }).await?;
+        if edge.is_some() {
+            self.relations_changed(&[follower]).await?;
+        }
         Ok(edge.map(|edge| edge.id))
     }
 
@@ -421,6 +427,7 @@ impl Store {
         }
         let edges = self.remove_between(blocker, blocked, &mut session).await?;
         commit(session).await?;
+        self.relations_changed(&[blocker, blocked]).await?;
         Ok(edges)
     }
 
@@ -439,6 +446,7 @@ impl Store {
             Ok(edges)
         })
         .await?;
+        self.relations_changed(&[blocker, blocked]).await?;
         for (edge, followee) in edges {
             self.attempt_or_leave(edge, followee).await?;
         }
@@ -507,7 +515,7 @@ impl Store {
 
     /// The second half of an application: writes and commits.
     pub(crate) async fn write_plan(&self, plan: Plan) -> Result<HashMap<bson::Uuid, Outcome>> {
-        let Plan { mut session, deltas, updates, deletes, pages, blocked, outcomes, .. } = plan;
+        let Plan { mut session, deltas, updates, deletes, pages, blocked, outcomes, unmarked, .. } = plan;
         if !blocked.is_empty() {
             self.hold_blocks(&blocked, &mut session).await?;
         }
@@ -523,6 +531,7 @@ impl Store {
         }
         self.write_pages(pages, &mut session).await?;
         commit(session).await?;
+        self.relations_changed(&unmarked).await?;
         Ok(outcomes)
     }
 
@@ -600,6 +609,10 @@ impl Store {
             }
             // Never counted, or no account left to count it.
             _ => plan.deletes.push(edge.id),
+        }
+        // Its own request may have crashed before it said so; of a follow that did, the merge says it.
+        if !wanted && matches!(applier, Applier::Leased(_)) || refusal.is_some() {
+            plan.unmarked.push(follower);
         }
         match refusal {
             Some(refusal) => {
@@ -893,6 +906,8 @@ impl Store {
         let docs: Vec<FollowDoc> = pairs.iter().map(|(follower, followee)| FollowDoc::fresh(*follower, *followee)).collect();
         let there = self.insert_unless_there(FOLLOWS, &docs).await?;
         let ids: Vec<bson::Uuid> = docs.iter().enumerate().filter(|(at, _)| !there.contains(at)).map(|(_, edge)| edge.id).collect();
+        let followers: HashSet<UserId> = pairs.iter().map(|(follower, _)| *follower).collect();
+        self.relations_changed(&followers.into_iter().collect::<Vec<_>>()).await?;
         in_batches(&ids, 2 * BATCH, |batch| {
             let batch = batch.to_vec();
             async move { self.apply_follows(&batch, Applier::Import).await.map(drop) }
@@ -977,6 +992,8 @@ pub(crate) struct Plan {
     pages: PageChanges,
     /// The pairs whose edge goes because a block stands.
     blocked: Vec<(UserId, UserId)>,
+    /// Followers of whom perhaps nobody has said that their relations changed.
+    unmarked: Vec<UserId>,
     outcomes: HashMap<bson::Uuid, Outcome>,
 }
 
@@ -990,6 +1007,7 @@ impl Plan {
             deletes: Vec::new(),
             pages: PageChanges::default(),
             blocked: Vec::new(),
+            unmarked: Vec::new(),
             outcomes: HashMap::new(),
         }
     }
@@ -1031,7 +1049,8 @@ impl Delta {
 }
 
 impl FollowDoc {
-    fn fresh(follower: UserId, followee: UserId) -> Self {
+    /// A new edge, as a follow first writes it.
+    pub(crate) fn fresh(follower: UserId, followee: UserId) -> Self {
         Self {
             id: b(new_id()),
             follower_id: b(follower),

@@ -20,6 +20,7 @@ mod gather;
 pub mod graph;
 #[cfg(test)]
 mod graph_interleavings;
+mod heads;
 pub mod idempotency;
 pub mod jobs;
 mod lease;

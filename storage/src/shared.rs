@@ -12,13 +12,15 @@ use std::{
 
 use bson::{Document, doc};
 use futures::TryStreamExt as _;
-use rookery_domain::{Timestamp, UserId};
+use rookery_domain::{PostId, Timestamp, UserId, feed::Act};
 use serde::Deserialize;
 
 use crate::{
     Result, Store,
-    collections::{FOLLOWS, POSTS, USERS},
+    collections::{POSTS, USERS},
     graph::IdDoc,
+    heads::Heads,
+    relations::Known,
     store::{date, now},
 };
 
@@ -30,28 +32,21 @@ const OWN_KEPT: Duration = Duration::from_secs(30);
 /// commits after its time was taken.
 const LOOK_BACK: Duration = Duration::from_secs(5);
 
-/// A set that a refresh replaces and this process adds to.
+/// Posts that are still to be delivered, by their author. A refresh replaces what it found, and this process adds its own.
 #[derive(Debug, Default)]
-struct Replaced {
-    found: HashSet<UserId>,
-    own: HashMap<UserId, Instant>,
+struct Pending {
+    found: HashMap<UserId, Vec<PostId>>,
+    own: HashMap<UserId, Vec<(PostId, Instant)>>,
 }
 
-impl Replaced {
-    fn contains(&self, user: &UserId) -> bool {
-        self.found.contains(user) || self.own.contains_key(user)
-    }
-
-    fn replace(&mut self, found: HashSet<UserId>) {
-        self.found = found;
-        self.own.retain(|_, at| at.elapsed() < OWN_KEPT);
-    }
-}
-
-/// The sets.
+/// What a process remembers for all its readers.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     sets: RwLock<Sets>,
+    /// The newest posts of authors who are pulled.
+    pub heads: Heads,
+    /// Whom readers follow.
+    pub known: Known,
 }
 
 #[derive(Debug, Default)]
@@ -62,10 +57,9 @@ struct Sets {
     /// Authors of whom some posts are pulled for good. It only grows.
     pulled: HashSet<UserId>,
     pulled_seen: Option<Timestamp>,
-    /// Authors of whom some posts are still to be delivered.
-    pending: Replaced,
-    /// Readers with follows whose followee's recent posts are not in their window yet.
-    unmerged: Replaced,
+    pending: Pending,
+    /// When the last refresh that ended well began.
+    refreshed: Option<Timestamp>,
 }
 
 impl Shared {
@@ -89,34 +83,30 @@ impl Shared {
         }
     }
 
-    /// Remembers at once that readers must pull a post of `author`, for good or until it is delivered.
-    pub(crate) fn add_undelivered(&self, author: UserId, for_good: bool) {
-        let mut sets = self.write();
-        if for_good {
-            sets.pulled.insert(author);
-        } else {
-            sets.pending.own.insert(author, Instant::now());
-        }
+    /// Remembers at once a post of this process that readers must pull for good.
+    pub(crate) fn add_pulled(&self, author: UserId, post: PostId) {
+        self.write().pulled.insert(author);
+        self.heads.add(author, post.0);
     }
 
-    /// Remembers at once that `reader` has a new follow.
-    pub(crate) fn add_unmerged(&self, reader: UserId) {
-        self.write().unmerged.own.insert(reader, Instant::now());
+    /// Remembers at once a post of this process that readers must pull until it is delivered.
+    pub(crate) fn add_pending(&self, author: UserId, post: PostId) {
+        self.write().pending.own.entry(author).or_default().push((post, Instant::now()));
     }
 
-    /// Authors of whom readers must pull.
-    pub(crate) fn undelivered(&self) -> Vec<UserId> {
+    /// Of these authors, those of whom some posts are pulled for good, and the acts of all of them that are still to be delivered.
+    pub(crate) fn undelivered<'a>(&self, authors: impl Iterator<Item = &'a UserId>) -> (Vec<UserId>, Vec<Act>) {
+        let (mut pulled, mut pending) = (Vec::new(), Vec::new());
         let sets = self.read();
-        let mut authors: Vec<UserId> =
-            sets.pulled.iter().chain(&sets.pending.found).chain(sets.pending.own.keys()).copied().collect();
-        authors.sort_unstable();
-        authors.dedup();
-        authors
-    }
-
-    /// Whether `reader` has follows that are not merged.
-    pub(crate) fn has_unmerged(&self, reader: UserId) -> bool {
-        self.read().unmerged.contains(&reader)
+        for author in authors {
+            if sets.pulled.contains(author) {
+                pulled.push(*author);
+            }
+            let found = sets.pending.found.get(author).into_iter().flatten();
+            let own = sets.pending.own.get(author).into_iter().flatten().map(|(post, _)| post);
+            pending.extend(found.chain(own).map(|post| Act { slot: post.0, post: *post, actor: *author }));
+        }
+        (pulled, pending)
     }
 }
 
@@ -129,8 +119,9 @@ struct PulledDoc {
 }
 
 #[derive(Debug, Deserialize)]
-struct OfDoc {
-    of: bson::Uuid,
+struct UndeliveredDoc {
+    post: bson::Uuid,
+    author: bson::Uuid,
 }
 
 impl Store {
@@ -142,17 +133,28 @@ impl Store {
 
     /// Reads again what other processes may have changed: four queries, each over a partial index as small as its answer.
     pub async fn refresh_shared(&self) -> Result<()> {
-        let (changes, seen) = {
+        let began = now();
+        let (changes, seen, refreshed) = {
             let sets = self.shared().read();
-            (sets.celebrity_changes, sets.pulled_seen)
+            (sets.celebrity_changes, sets.pulled_seen, sets.refreshed)
         };
         let since = seen.map_or(Timestamp::from_millis(0), |seen| seen.minus(LOOK_BACK));
-        let (celebrities, pulled, pending, unmerged) = futures::try_join!(
+        // A head that was read before the last refresh is complete down to there.
+        let posted = doc! { "delivery.pulledAt": { "$gte": date(refreshed.unwrap_or(began).minus(LOOK_BACK)) } };
+        let (celebrities, pulled, pending, posted) = futures::try_join!(
             self.ids_where(doc! { "outlier.since": { "$gt": date(Timestamp::from_millis(0)) } }),
             self.newly_pulled(since),
-            self.of_where(POSTS, doc! { "delivery.state": "pending" }, "$author.userId"),
-            self.of_where(FOLLOWS, doc! { "merged": false }, "$followerId"),
+            self.undelivered_where(doc! { "delivery.state": "pending" }),
+            self.undelivered_where(posted),
         )?;
+        let mut found: HashMap<UserId, Vec<PostId>> = HashMap::new();
+        for (author, post) in pending {
+            found.entry(author).or_default().push(post);
+        }
+        for (author, post) in posted {
+            self.shared().heads.add(author, post.0);
+        }
+        self.shared().heads.drop_old();
         let mut sets = self.shared().write();
         if sets.celebrity_changes == changes {
             sets.celebrities = celebrities;
@@ -161,8 +163,12 @@ impl Store {
             sets.pulled_seen = sets.pulled_seen.max(Some(crate::store::timestamp(user.pulled_since))).min(Some(now()));
             sets.pulled.insert(UserId(user.id.into()));
         }
-        sets.pending.replace(pending);
-        sets.unmerged.replace(unmerged);
+        sets.pending.found = found;
+        sets.pending.own.retain(|_, posts| {
+            posts.retain(|(_, at)| at.elapsed() < OWN_KEPT);
+            !posts.is_empty()
+        });
+        sets.refreshed = Some(began);
         Ok(())
     }
 
@@ -177,8 +183,9 @@ impl Store {
         Ok(found.try_collect().await?)
     }
 
-    async fn of_where(&self, name: &str, filter: Document, of: &str) -> Result<HashSet<UserId>> {
-        let found = self.coll::<OfDoc>(name).find(filter).projection(doc! { "_id": 0, "of": of }).await?;
-        Ok(found.map_ok(|doc| UserId(doc.of.into())).try_collect().await?)
+    async fn undelivered_where(&self, filter: Document) -> Result<Vec<(UserId, PostId)>> {
+        let fields = doc! { "_id": 0, "post": "$_id", "author": "$author.userId" };
+        let found = self.coll::<UndeliveredDoc>(POSTS).find(filter).projection(fields).await?;
+        Ok(found.map_ok(|post| (UserId(post.author.into()), PostId(post.post.into()))).try_collect().await?)
     }
 }

@@ -80,6 +80,8 @@ pub(crate) struct EntryDoc {
 pub(crate) struct TimelineDoc {
     pub complete_since: bson::Uuid,
     last_read_at: bson::DateTime,
+    /// New with each change of whom the reader follows; none before the first.
+    pub relations: Option<bson::Uuid>,
 }
 
 impl TimelineDoc {
@@ -306,6 +308,8 @@ impl Store {
         let done = silent.len() + others.len();
         if !silent.is_empty() {
             let (ids, wishes): (Vec<_>, Vec<_>) = silent.iter().map(|edge| (edge.id, edge.wish)).unzip();
+            let followers: Vec<UserId> = silent.iter().map(FollowDoc::follower).collect();
+            self.relations_changed(&followers).await?;
             let these = doc! { "_id": { "$in": ids }, "wish": { "$in": wishes }, "merged": false };
             self.coll::<FollowDoc>(FOLLOWS).update_many(these, doc! { "$set": { "merged": true } }).await?;
         }
@@ -356,8 +360,10 @@ impl Store {
         self.insert_entries(posts.iter().map(entry).collect()).await
     }
 
-    /// Marks the edge merged, if it is still the follow that its posts were read for.
+    /// Marks the edge merged, if it is still the follow that its posts were read for. Before that it says that the follower's relations
+    /// changed, in case the follow's request crashed before it did: until an edge is merged nobody keeps it.
     pub(crate) async fn mark_merged(&self, edge: &FollowDoc) -> Result<()> {
+        self.relations_changed(&[edge.follower()]).await?;
         let this = doc! { "_id": edge.id, "wish": edge.wish, "merged": false };
         self.coll::<FollowDoc>(FOLLOWS).update_one(this, doc! { "$set": { "merged": true } }).await?;
         Ok(())
@@ -400,25 +406,37 @@ impl Store {
         Ok(())
     }
 
-    /// Notes that a reader has read, and cuts the window to its length.
-    pub(crate) async fn note_read(&self, reader: UserId) -> Result<()> {
+    /// Notes that a reader has read, and cuts the window to its length; `seen` is the timeline as this read found it.
+    pub(crate) async fn note_read(&self, reader: UserId, seen: Option<TimelineDoc>) -> Result<()> {
         let at = now();
-        let since = b(window_start(reader, None, at));
-        let read = doc! { "$set": { "lastReadAt": date(at) }, "$setOnInsert": { "completeSince": since } };
-        self.coll::<Document>(TIMELINES).update_one(doc! { "_id": b(reader) }, read).upsert(true).await?;
-        self.trim_timeline(reader, WINDOW, at).await
-    }
-
-    /// Cuts a window to its newest `keep` entries: first `completeSince` is raised, then what lies below is deleted, so that no reader
-    /// takes a half deleted window for a complete one.
-    pub async fn trim_timeline(&self, reader: UserId, keep: u64, at: Timestamp) -> Result<()> {
-        if let Some(slot) = self.raise_complete_since(reader, keep, at).await? {
-            self.drop_below(reader, slot).await?;
+        let Some(seen) = seen else {
+            let since = b(window_start(reader, None, at));
+            let read = doc! { "$setOnInsert": { "lastReadAt": date(at), "completeSince": since } };
+            self.coll::<Document>(TIMELINES).update_one(doc! { "_id": b(reader) }, read).upsert(true).await?;
+            return Ok(());
+        };
+        // Of several reads at a time one goes on.
+        let this = doc! { "_id": b(reader), "lastReadAt": seen.last_read_at };
+        let read = doc! { "$set": { "lastReadAt": date(at) } };
+        if self.coll::<Document>(TIMELINES).update_one(this, read).await?.matched_count == 1 {
+            self.trim_timeline(reader, WINDOW, at).await?;
         }
         Ok(())
     }
 
-    /// The first half of a trim. Gives the slot down to which the window is complete now, if it had so many entries.
+    /// Deletes what lies below the window's start as the *last* trim left it, then raises the start to its newest `keep` entries.
+    ///
+    /// So a start is raised an hour before what lies below is deleted, and a page that has read the one before the other finds its window
+    /// whole, in whatever order it reads them.
+    pub async fn trim_timeline(&self, reader: UserId, keep: u64, at: Timestamp) -> Result<()> {
+        if let Some(timeline) = self.timeline(reader).await? {
+            self.drop_below(reader, timeline.complete_since).await?;
+        }
+        self.raise_complete_since(reader, keep, at).await?;
+        Ok(())
+    }
+
+    /// Raises the start of a window to its newest `keep` entries. Gives it, if the window had so many.
     pub(crate) async fn raise_complete_since(&self, reader: UserId, keep: u64, at: Timestamp) -> Result<Option<bson::Uuid>> {
         let oldest = self
             .coll::<EntryDoc>(TIMELINE_ENTRIES)
@@ -433,7 +451,7 @@ impl Store {
         Ok(Some(slot))
     }
 
-    /// The second half of a trim.
+    /// Deletes entries below a slot.
     pub(crate) async fn drop_below(&self, reader: UserId, slot: bson::Uuid) -> Result<()> {
         let below = doc! { "ownerId": b(reader), "slot": { "$lt": slot } };
         self.coll::<EntryDoc>(TIMELINE_ENTRIES).delete_many(below).await?;

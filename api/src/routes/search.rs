@@ -4,7 +4,6 @@ use actix_web::{HttpResponse, get, web::Data};
 use rookery_domain::{Page, page::HandleCursor};
 use rookery_storage::Store;
 use serde::Deserialize;
-use utoipa::IntoParams;
 
 use super::users::UserSummaryResponse;
 use crate::{
@@ -16,7 +15,7 @@ use crate::{
 };
 
 /// Which accounts: one of the two.
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct UserQuery {
     /// How their handle or display name begins, whatever its case and accents. Taken literally: there are no patterns.

@@ -38,6 +38,8 @@ pub(super) const POSTS: Collection = Collection {
             // What is not delivered is pulled: `delivery.pull` is the author, and there only until then. The filter is on the leading key,
             // since a partial index serves only queries that say something about that.
             partial(doc! { "delivery.pull": 1, "_id": -1 }, doc! { "delivery.pull": { "$exists": true } }),
+            // What processes ask for that keep the heads of authors in memory.
+            partial(doc! { "delivery.pulledAt": 1 }, doc! { "delivery.pulledAt": { "$exists": true } }),
             index(doc! { "tags": 1, "_id": -1 }),
             // Only posts that mention somebody are in it.
             partial(doc! { "mentions.userId": 1 }, doc! { "mentions.userId": { "$exists": true } }),
@@ -81,6 +83,8 @@ fn delivery() -> Document {
             ("runAfter", date()),
             // The author, while readers pull the post: until it is delivered, or for good.
             ("pull", id()),
+            // When it was inserted, where it is pulled for good.
+            ("pulledAt", date()),
         ],
     )
 }

@@ -36,6 +36,12 @@ pub(super) const TIMELINE_ENTRIES: Collection = Collection {
 
 pub(super) const TIMELINES: Collection = Collection {
     name: super::TIMELINES,
-    schema: || object([("_id", id()), ("completeSince", id()), ("lastReadAt", date())], []),
+    schema: || {
+        object(
+            [("_id", id()), ("completeSince", id()), ("lastReadAt", date())],
+            // New with each change of whom the reader follows.
+            [("relations", id())],
+        )
+    },
     indexes: no_indexes,
 };

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::NewPost;
 use crate::{
-    store::{b, date},
+    store::{b, date, now},
     users::{OutlierDoc, SettingsDoc},
 };
 
@@ -102,6 +102,9 @@ pub(crate) struct DeliveryDoc {
     /// The author, while readers pull the post.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pull: Option<bson::Uuid>,
+    /// When it was inserted, if it is pulled for good: the id may be older.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pulled_at: Option<bson::DateTime>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -201,6 +204,7 @@ impl NewPost {
                 lease: None,
                 run_after: (delivery == Delivery::Push).then_some(at),
                 pull: Some(writer.id),
+                pulled_at: (delivery == Delivery::Pull).then(|| date(now())),
             },
             state: PostState::Live,
             pending: Some(true),

@@ -108,7 +108,11 @@ impl Store {
             Err(error) => return Err(error.into()),
         }
         // Before the answer, so that the next read of this process has it.
-        self.shared().add_undelivered(author, post.delivery.state == DeliveryState::Pull);
+        match post.delivery.state {
+            DeliveryState::Pull => self.shared().add_pulled(author, id),
+            DeliveryState::Pending => self.shared().add_pending(author, id),
+            DeliveryState::Delivered => {}
+        }
         if post.seq.is_none() {
             match attempt(self.count_posts(author, &[post.id])).await? {
                 Attempt::Applied(Counted::All) => {}
