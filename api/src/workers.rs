@@ -40,7 +40,7 @@ pub const ALL: &[Work] = &[
         poll: DELIVER_EVERY,
     },
     Work {
-        name: "jobber",
+        name: "jobs",
         step: |store| Box::pin(async move { store.jobs_step().await }),
         wake: |store| &store.wake().jobs,
         poll: DELIVER_EVERY,
