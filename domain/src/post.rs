@@ -78,6 +78,9 @@ pub const fn may_see(visibility: Visibility, own: bool, to_author: Relation) -> 
 /// A list of so many posts is read in one slice: it costs less than a second one would.
 const ONE_SLICE: i64 = 200;
 
+/// No slice is shorter: ids count milliseconds, and clocks jitter.
+const SHORTEST_SLICE: Duration = Duration::from_millis(20);
+
 /// How long a slice of an account's posts must be to hold about twice the `wanted` ones, if its `total` posts were spread evenly over the
 /// `age` of the account; none if the whole list is one slice.
 ///
@@ -90,7 +93,7 @@ pub fn first_slice(wanted: usize, total: i64, age: Duration) -> Option<Duration>
     }
     let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
     let total = u32::try_from(total).unwrap_or(u32::MAX);
-    Some((age / total).saturating_mul(wanted.saturating_mul(2)).max(Duration::from_secs(1)))
+    Some((age / total).saturating_mul(wanted.saturating_mul(2)).max(SHORTEST_SLICE))
 }
 
 /// How long the slice after one that came back short must be: twice as long, and more after an empty one, so that years of silence are
@@ -126,7 +129,7 @@ mod tests {
         let day = Duration::from_hours(24);
         assert_eq!(first_slice(20, 200, day * 365), None, "all of it at once");
         assert_eq!(first_slice(20, 1000, day * 1000), Some(day * 40));
-        assert_eq!(first_slice(20, 1_000_000, Duration::from_mins(1)), Some(Duration::from_secs(1)));
+        assert_eq!(first_slice(20, 1_000_000, Duration::from_mins(1)), Some(Duration::from_millis(20)));
         let steps = std::iter::successors(Some(Duration::from_secs(1)), |span| Some(next_slice(*span, 0)));
         assert_eq!(steps.take_while(|span| *span < day * 3650).count(), 10, "ten years are crossed in ten steps");
     }

@@ -305,7 +305,8 @@ impl Scenario {
 
     async fn feed(&self, readers: &Arc<Vec<Reader>>, report: &mut Report) -> Result<()> {
         self.go_on()?;
-        self.until_deliveries_rest().await?;
+        // Fan-outs, and the merging of what the readers have just followed.
+        self.until_rest("background work", || async { self.api().background_items().await }).await?;
         let caller = readers[0].account.clone();
         match self.api().bench_find_one(&caller).await {
             Ok(()) => {

@@ -21,6 +21,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The counter of `/metrics` that the fan-out is measured by.
 const FANOUT_ENTRIES: &str = "fanout_entries_total";
 
+/// The counter of `/metrics` that stands still when nothing is left to do.
+const BACKGROUND_ITEMS: &str = "worker_items_total";
+
 /// A service. Cloning is cheap.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
@@ -144,9 +147,18 @@ impl Api {
 
     /// Feed entries delivered since the service started. A counter that does not show has not counted yet.
     pub(crate) async fn fanout_entries(&self) -> Result<u64, Failure> {
+        self.counter(FANOUT_ENTRIES).await
+    }
+
+    /// What all background loops have dealt with since the service started.
+    pub(crate) async fn background_items(&self) -> Result<u64, Failure> {
+        self.counter(BACKGROUND_ITEMS).await
+    }
+
+    async fn counter(&self, name: &str) -> Result<u64, Failure> {
         let answer = self.send(self.http.get(format!("{}/metrics", self.base)), 200).await?;
         let text = answer.text().await.map_err(|error| transport(&error))?;
-        sum_of_metric(&text, FANOUT_ENTRIES)
+        sum_of_metric(&text, name)
     }
 
     /// Makes an account.

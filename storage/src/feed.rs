@@ -15,7 +15,7 @@ use std::{
 use bson::{Document, doc};
 use futures::TryStreamExt as _;
 use rookery_domain::{
-    Limit, Page, PostId, UserId,
+    Limit, Page, PostId, Timestamp, UserId,
     feed::{Act, FeedItem, merge, reason},
     ids,
     page::TimeCursor,
@@ -40,10 +40,10 @@ const MOST: usize = 300;
 /// Branches of one `$or`: one for each author that is pulled.
 const BRANCHES: usize = 100;
 
-/// How many readers' densities are remembered.
+/// Of how many readers it is remembered what they saw last.
 const READERS: u64 = 100_000;
 
-/// A reader without a remembered density is taken to have so many items in all.
+/// A reader of whom nothing is remembered is taken to have so many items in all.
 const UNKNOWN_TOTAL: f64 = 1_000.0;
 
 /// A reader is never taken to have fewer items in all: a list of so few would be read in one slice, and one that reaches below the
@@ -82,10 +82,18 @@ impl From<ActDoc> for Act {
     }
 }
 
-/// Items per millisecond that each reader's last page had.
-fn densities() -> &'static moka::sync::Cache<UserId, f64> {
-    static DENSITIES: OnceLock<moka::sync::Cache<UserId, f64>> = OnceLock::new();
-    DENSITIES.get_or_init(|| moka::sync::Cache::new(READERS))
+/// What a reader's last page looked like. It says how to ask, never what is answered.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    /// Items per millisecond in it.
+    per_ms: f64,
+    /// When the newest item of the newest page was made.
+    newest: Timestamp,
+}
+
+fn last_seen() -> &'static moka::sync::Cache<UserId, Seen> {
+    static SEEN: OnceLock<moka::sync::Cache<UserId, Seen>> = OnceLock::new();
+    SEEN.get_or_init(|| moka::sync::Cache::new(READERS))
 }
 
 impl Store {
@@ -96,23 +104,28 @@ impl Store {
         let (at, newest) = (now(), cursor.is_none());
         let timeline = self.timeline(reader).await?;
         let reader = self.reader(reader, timeline).await?;
+        let seen = last_seen().get(&reader.id);
         // Below the window everybody followed is asked: no slice reaches there before what lies above is used up.
         let first = ids::time_of(reader.since);
-        let age_ms = at.since(first).as_millis().max(1);
+        // The first slice begins above the newest item that the reader has seen: a feed in which nothing happened since costs no slices.
+        let upto = seen.filter(|_| newest).map_or(at, |seen| seen.newest.min(at));
+        let age_ms = upto.since(first).as_millis().max(1);
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_precision_loss,
             reason = "an estimate of how long a slice should be"
         )]
-        let total = densities().get(&reader.id).map_or(UNKNOWN_TOTAL, |density| density * age_ms as f64).max(LEAST_TOTAL) as i64;
-        let extent = Extent { first, total, now: at };
+        let total = seen.map_or(UNKNOWN_TOTAL, |seen| seen.per_ms * age_ms as f64).max(LEAST_TOTAL) as i64;
+        let extent = Extent { first, total, now: upto };
         let page = time_page::newest_first(cursor, limit, extent, async |slice| self.feed_slice(&reader, slice).await).await?;
         if let (Some(first), Some(last)) = (page.items.first(), page.items.last())
             && page.items.len() > 1
         {
-            let span_ms = first.post.id.time().since(last.post.id.time()).as_millis().max(1);
+            let (first, last) = (first.post.id.time(), last.post.id.time());
             #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-            densities().insert(reader.id, page.items.len() as f64 / span_ms as f64);
+            let per_ms = page.items.len() as f64 / first.since(last).as_millis().max(1) as f64;
+            let newest = if newest { first } else { seen.map_or(at, |seen| seen.newest) };
+            last_seen().insert(reader.id, Seen { per_ms, newest });
         }
         if newest && timeline.is_none_or(|timeline| timeline.is_stale(at)) {
             self.note_read(reader.id, timeline).await?;
@@ -208,6 +221,7 @@ impl Store {
                 .find(doc! { "$or": branches })
                 .sort(slice.sort())
                 .limit(i64::try_from(MOST).unwrap_or(i64::MAX))
+                .batch_size(u32::try_from(MOST).unwrap_or(u32::MAX))
                 .projection(doc! { "author.userId": 1 })
                 .await?;
             let posts: Vec<Act> = posts.map_ok(Act::from).try_collect().await?;

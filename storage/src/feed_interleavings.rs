@@ -375,14 +375,14 @@ async fn a_post_made_just_before_a_follow_is_merged_though_its_fan_out_did_not_s
 async fn a_post_made_while_a_follow_is_merged_reaches_its_reader_through_its_fan_out() {
     let world = World::new().await;
     let edge = world.write_follow().await;
-    let old = world.store().posts_to_merge(&edge, world.rita.0).await.unwrap();
+    let (old, _) = world.store().acts_to_merge(std::slice::from_ref(&edge), world.rita.0).await.unwrap();
     assert!(old.is_empty());
     world.post().await;
     world.assert_feed("posted").await;
     world.deliver().await;
     world.assert_feed("delivered").await;
-    world.store().merge_posts(&edge, &old).await.unwrap();
-    world.store().mark_merged(&edge).await.unwrap();
+    world.store().merge_acts(world.rita, &old).await.unwrap();
+    world.store().mark_merged(world.rita, std::slice::from_ref(&edge)).await.unwrap();
     assert_eq!(world.entries().await, 1);
     world.assert_at_rest().await;
 }
@@ -449,15 +449,15 @@ async fn a_refollow_brings_in_what_was_posted_meanwhile() {
 async fn a_merge_marks_only_the_follow_that_it_was_made_for() {
     let world = World::new().await;
     let first = world.write_follow().await;
-    let old = world.store().posts_to_merge(&first, world.rita.0).await.unwrap();
+    let (old, _) = world.store().acts_to_merge(std::slice::from_ref(&first), world.rita.0).await.unwrap();
     // Not applied in between, so that it is the same document.
     world.store().mark_unfollow(world.rita, world.alice).await.unwrap();
     world.post().await;
     world.deliver().await;
     let second = world.write_follow().await;
     assert_eq!(first.id, second.id);
-    world.store().merge_posts(&first, &old).await.unwrap();
-    world.store().mark_merged(&first).await.unwrap();
+    world.store().merge_acts(world.rita, &old).await.unwrap();
+    world.store().mark_merged(world.rita, std::slice::from_ref(&first)).await.unwrap();
     world.assert_feed("the first follow's merge has ended").await;
     assert_eq!(world.entries().await, 0);
     world.assert_at_rest().await;
@@ -695,7 +695,7 @@ enum State {
     Owners(Box<PostDoc>, Vec<bson::Uuid>),
     Entered(Box<PostDoc>),
     Edge(Box<FollowDoc>),
-    Read(Box<FollowDoc>, Vec<bson::Uuid>),
+    Read(Box<FollowDoc>, Vec<rookery_domain::feed::Act>),
     Filled(Box<FollowDoc>),
     Raised(bson::Uuid),
 }
@@ -721,15 +721,15 @@ async fn advance(world: &World, act: Act, state: State, ids: &[PostId]) -> Optio
         (Act::Follow, State::Start) => Some(State::Edge(Box::new(world.write_follow().await))),
         (_, State::Edge(edge)) => {
             let from = store.complete_since(world.rita).await.unwrap();
-            let posts = store.posts_to_merge(&edge, from).await.unwrap();
+            let (posts, _) = store.acts_to_merge(std::slice::from_ref(&*edge), from).await.unwrap();
             Some(State::Read(edge, posts))
         }
         (_, State::Read(edge, posts)) => {
-            store.merge_posts(&edge, &posts).await.unwrap();
+            store.merge_acts(world.rita, &posts).await.unwrap();
             Some(State::Filled(edge))
         }
         (_, State::Filled(edge)) => {
-            store.mark_merged(&edge).await.unwrap();
+            store.mark_merged(world.rita, std::slice::from_ref(&*edge)).await.unwrap();
             None
         }
         (Act::Unfollow, _) => {

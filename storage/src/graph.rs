@@ -35,6 +35,9 @@ use crate::{
 /// Edges that one transaction applies: a batch of 500 takes some 50 ms on the embedded database, and its lease lasts 10 s.
 pub(crate) const BATCH: usize = 500;
 
+/// Documents in one answer of the server, whose own habit is a hundred.
+const ANSWER: u32 = 1_000;
+
 /// Leases of the applier for one followee.
 pub(crate) const LEASE_PREFIX: &str = "follows:";
 
@@ -492,7 +495,7 @@ impl Store {
             return Ok(None);
         }
         let pending = doc! { "_id": { "$in": edges }, "pending": true };
-        let mut found = self.coll::<FollowDoc>(FOLLOWS).find(pending).session(&mut session).await?;
+        let mut found = self.coll::<FollowDoc>(FOLLOWS).find(pending).batch_size(ANSWER).session(&mut session).await?;
         let mut edges: Vec<FollowDoc> = found.stream(&mut session).try_collect().await?;
         if edges.is_empty() {
             return Ok(None);
@@ -662,6 +665,7 @@ impl Store {
                 .find(doc! { "pending": true, "followeeId": b(followee) })
                 .projection(doc! { "_id": 1 })
                 .limit(i64::try_from(4 * BATCH).unwrap_or(i64::MAX))
+                .batch_size(2 * ANSWER)
                 .await?;
             let pending: Vec<bson::Uuid> = pending.map_ok(|edge| edge.id).try_collect().await?;
             if pending.is_empty() {
@@ -706,6 +710,7 @@ impl Store {
         let users = self.coll::<PartyDoc>(USERS);
         let find = users
             .find(doc! { "_id": { "$in": ids } })
+            .batch_size(ANSWER)
             .projection(doc! { "state": 1, "counters": 1, "followerSeq": 1, "followerAt": 1, "outlier": 1 });
         let found: Vec<PartyDoc> = match session {
             Some(session) => find.session(&mut *session).await?.stream(session).try_collect().await?,

@@ -6,7 +6,7 @@
 //! a transaction that also holds the lease, so that a holder who lost it cannot overwrite what the next one built. Readers use the
 //! pages only while the flag says `ready`, check what they show against the edges, and fall back to the index where a page is missing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use bson::{Document, doc};
 use futures::TryStreamExt as _;
@@ -21,7 +21,7 @@ use crate::{
     Result, Store,
     bulk::Statement,
     collections::{FOLLOWS, MIGRATIONS, USER_OVERFLOW, USERS},
-    graph::{FollowDoc, FollowState, IdDoc},
+    graph::{FollowDoc, IdDoc},
     lease::Lease,
     seq_page::Slice,
     store::{b, commit, date, now, until_no_conflict},
@@ -250,37 +250,20 @@ impl Store {
         .await
     }
 
-    /// The edges with a `seq` in a slice, newest first: their numbers from the pages, checked against the edges, so that who has left is
-    /// not shown.
+    /// The edges with a `seq` in a slice, newest first: those that are on the pages and still stand, and those of pages that are empty or not
+    /// built yet.
+    ///
+    /// What stands is asked as one range of the index, beside the pages: a list of numbers costs a server a search for each.
     pub(crate) async fn followers_on_pages(&self, user: bson::Uuid, slice: Slice) -> Result<Vec<FollowDoc>> {
         let (first, end) = (outlier::page_of(slice.from), outlier::page_of(slice.to - 1) + 1);
-        let found = self.coll::<PageDoc>(USER_OVERFLOW).find(pages(user, first, end)).await?;
-        let found: HashMap<i64, PageDoc> = found.map_ok(|page| (page.id.page, page)).try_collect().await?;
-        let inside = |seq: &i64| (slice.from..slice.to).contains(seq);
-        let seqs: Vec<i64> = found.values().flat_map(|page| page.followers.iter().map(|entry| entry.seq)).filter(inside).collect();
-        let mut edges = Vec::with_capacity(seqs.len());
-        if !seqs.is_empty() {
-            let shown = doc! { "followeeId": user, "seq": { "$in": seqs } };
-            let found = self.coll::<FollowDoc>(FOLLOWS).find(shown).await?;
-            edges = found.try_filter(|edge| std::future::ready(edge.state == FollowState::Active)).try_collect().await?;
-        }
-        // A page that is not there is empty, or not built yet: neighbouring gaps are read from the index as one range.
-        let mut gap: Option<Slice> = None;
-        for page in first..end {
-            let (from, to) = outlier::seqs_of(page);
-            let range = Slice { from: from.max(slice.from), to: to.min(slice.to), ..slice };
-            if found.contains_key(&page) {
-                if let Some(gap) = gap.take() {
-                    edges.extend(self.followers_by_seq(user, gap).await?);
-                }
-            } else {
-                gap = Some(Slice { from: gap.map_or(range.from, |gap| gap.from), ..range });
-            }
-        }
-        if let Some(gap) = gap {
-            edges.extend(self.followers_by_seq(user, gap).await?);
-        }
-        edges.sort_unstable_by_key(|edge| std::cmp::Reverse(edge.seq));
+        let on_pages = async {
+            let found = self.coll::<PageDoc>(USER_OVERFLOW).find(pages(user, first, end)).await?;
+            let seqs = |page: PageDoc| (page.id.page, page.followers.into_iter().map(|entry| entry.seq).collect());
+            Ok(found.map_ok(seqs).try_collect::<HashMap<i64, HashSet<i64>>>().await?)
+        };
+        let (pages, mut edges) = futures::try_join!(on_pages, self.followers_by_seq(user, slice))?;
+        let listed = |seq: i64| pages.get(&outlier::page_of(seq)).is_none_or(|page| page.contains(&seq));
+        edges.retain(|edge| edge.seq.is_some_and(listed));
         Ok(edges)
     }
 }

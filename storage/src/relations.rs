@@ -24,6 +24,9 @@ use crate::{
 /// Followees kept for all readers together: 32 MB.
 const MOST: u64 = 2_000_000;
 
+/// Edges in one answer of the server: all that most readers have, where its own habit is a hundred.
+const BATCH: u32 = 8_000;
+
 /// What a process keeps of readers' relations.
 #[derive(Debug)]
 pub(crate) struct Known(Cache<UserId, Arc<Marked>>);
@@ -106,7 +109,8 @@ impl Store {
     async fn read_relations(&self, reader: UserId) -> Result<Relations> {
         let fields = doc! { "_id": 0, "followeeId": 1, "merged": 1, "state": 1 };
         // By the reader alone, and the state looked at here: see docs/access-patterns.md.
-        let mut edges = self.coll::<EdgeDoc>(FOLLOWS).find(doc! { "followerId": b(reader) }).projection(fields).await?;
+        let mut edges =
+            self.coll::<EdgeDoc>(FOLLOWS).find(doc! { "followerId": b(reader) }).projection(fields).batch_size(BATCH).await?;
         let mut relations = Relations::default();
         while let Some(edge) = edges.try_next().await? {
             if edge.state == FollowState::Active {

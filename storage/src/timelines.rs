@@ -5,12 +5,15 @@
 //! a no-op, and whether it is shown is decided when it is read. A window is complete down to `completeSince`; a follow brings the
 //! followee's posts down to there ([`Store::merge_step`]), and until it has, readers pull that followee.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use bson::{Document, doc};
 use futures::{TryStreamExt as _, future::join_all};
 use mongodb::options::ReturnDocument;
-use rookery_domain::{PostId, Timestamp, UserId, ids};
+use rookery_domain::{PostId, Timestamp, UserId, feed::Act, ids};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -20,7 +23,7 @@ use crate::{
     error::is_duplicate_key,
     graph::{FollowDoc, FollowState, IdDoc},
     pending::Progress,
-    posts::PostDoc,
+    posts::{DeliveryState, PostDoc, PostState},
     store::{b, date, now},
 };
 
@@ -30,6 +33,12 @@ const BATCH: i64 = 1_000;
 /// Batches that a worker delivers of one post before it takes the next: a large fan-out goes to the back of the queue, and does not
 /// hold up the small ones behind it.
 const TURN: usize = 5;
+
+/// Documents in one answer of the server, whose own habit is a hundred.
+const ANSWER: u32 = 1_000;
+
+/// Followees of one reader whose posts are merged together: branches of one query.
+const FOLLOWEES: usize = 100;
 
 /// Posts that one step delivers side by side.
 const SIDE_BY_SIDE: usize = 4;
@@ -243,8 +252,12 @@ impl Store {
 
     async fn owners(&self, edges: Document) -> Result<Vec<bson::Uuid>> {
         // By the index alone: a server may read all of the author's edges for a condition that the index does not have.
-        let edges =
-            self.coll::<FollowerDoc>(FOLLOWS).find(edges).projection(doc! { "_id": 0, "followerId": 1, "state": 1 }).await?;
+        let edges = self
+            .coll::<FollowerDoc>(FOLLOWS)
+            .find(edges)
+            .projection(doc! { "_id": 0, "followerId": 1, "state": 1 })
+            .batch_size(ANSWER)
+            .await?;
         let active = edges.try_filter(|edge| std::future::ready(edge.state == FollowState::Active));
         Ok(active.map_ok(|edge| edge.follower_id).try_collect().await?)
     }
@@ -307,65 +320,77 @@ impl Store {
             edges.into_iter().partition(|edge| silent.contains(&edge.followee_id) && !uncounted.contains(&edge.followee_id));
         let done = silent.len() + others.len();
         if !silent.is_empty() {
-            let (ids, wishes): (Vec<_>, Vec<_>) = silent.iter().map(|edge| (edge.id, edge.wish)).unzip();
             let followers: Vec<UserId> = silent.iter().map(FollowDoc::follower).collect();
             self.relations_changed(&followers).await?;
-            let these = doc! { "_id": { "$in": ids }, "wish": { "$in": wishes }, "merged": false };
-            self.coll::<FollowDoc>(FOLLOWS).update_many(these, doc! { "$set": { "merged": true } }).await?;
+            self.set_merged(&silent).await?;
         }
+        let mut by_follower: HashMap<UserId, Vec<FollowDoc>> = HashMap::new();
         for edge in others {
-            self.merge(&edge).await?;
+            by_follower.entry(edge.follower()).or_default().push(edge);
+        }
+        for (follower, edges) in by_follower {
+            for edges in edges.chunks(FOLLOWEES) {
+                self.merge(follower, edges).await?;
+            }
         }
         Ok(Progress::Did(done))
     }
 
-    /// Enters the followee's posts down to the reader's `completeSince`, then marks the edge.
-    async fn merge(&self, edge: &FollowDoc) -> Result<()> {
-        let mut from = self.complete_since(edge.follower()).await?;
+    /// Enters the posts of one reader's new followees down to the reader's `completeSince`, then marks the edges.
+    async fn merge(&self, follower: UserId, edges: &[FollowDoc]) -> Result<()> {
+        let mut from = self.complete_since(follower).await?;
         loop {
-            let posts = self.posts_to_merge(edge, from).await?;
-            self.merge_posts(edge, &posts).await?;
-            match posts.last() {
-                Some(last) if i64::try_from(posts.len()) == Ok(BATCH) => {
-                    from = Uuid::from_u128(Uuid::from(*last).as_u128() + 1);
-                }
-                _ => break,
+            let (acts, next) = self.acts_to_merge(edges, from).await?;
+            self.merge_acts(follower, &acts).await?;
+            match next {
+                Some(next) => from = next,
+                None => break,
             }
         }
-        self.mark_merged(edge).await
+        self.mark_merged(follower, edges).await
     }
 
-    /// A batch of the followee's posts, oldest first, from an id on; but for those that are pulled for good, which stay pulled.
-    pub(crate) async fn posts_to_merge(&self, edge: &FollowDoc, from: Uuid) -> Result<Vec<bson::Uuid>> {
-        let posts = doc! {
-            "author.userId": edge.followee_id,
-            "_id": { "$gte": b(from) },
-            "state": "live",
-            "delivery.state": { "$ne": "pull" },
-        };
+    /// A batch of the followees' posts, oldest first, from an id on; but for those that are pulled for good, which stay pulled. The second
+    /// value is where the next batch begins, if there may be one.
+    pub(crate) async fn acts_to_merge(&self, edges: &[FollowDoc], from: Uuid) -> Result<(Vec<Act>, Option<Uuid>)> {
+        let branch = |edge: &FollowDoc| doc! { "author.userId": edge.followee_id, "_id": { "$gte": b(from) } };
+        let branches: Vec<Document> = edges.iter().map(branch).collect();
+        let fields = doc! { "author": "$author.userId", "state": 1, "delivery": "$delivery.state" };
+        let posts = self.coll::<MergeDoc>(POSTS);
         let found =
-            self.coll::<IdDoc>(POSTS).find(posts).sort(doc! { "_id": 1 }).limit(BATCH).projection(doc! { "_id": 1 }).await?;
-        Ok(found.map_ok(|post| post.id).try_collect().await?)
+            posts.find(doc! { "$or": branches }).sort(doc! { "_id": 1 }).limit(BATCH).batch_size(ANSWER).projection(fields).await?;
+        let found: Vec<MergeDoc> = found.try_collect().await?;
+        let full = i64::try_from(found.len()) == Ok(BATCH);
+        let next = found.last().filter(|_| full).map(|last| Uuid::from_u128(Uuid::from(last.id).as_u128() + 1));
+        let wanted = found.into_iter().filter(|post| post.state == PostState::Live && post.delivery != DeliveryState::Pull);
+        let act = |post: MergeDoc| Act { slot: post.id.into(), post: PostId(post.id.into()), actor: UserId(post.author.into()) };
+        Ok((wanted.map(act).collect(), next))
     }
 
-    /// Enters posts of the followee into the follower's window.
-    pub(crate) async fn merge_posts(&self, edge: &FollowDoc, posts: &[bson::Uuid]) -> Result<usize> {
-        let entry = |post: &bson::Uuid| NewEntryDoc {
-            owner_id: edge.follower_id,
-            post_id: *post,
-            actor_id: edge.followee_id,
-            slot: *post,
-            at: date(ids::time_of((*post).into())),
+    /// Enters acts of followees into the follower's window.
+    pub(crate) async fn merge_acts(&self, follower: UserId, acts: &[Act]) -> Result<usize> {
+        let entry = |act: &Act| NewEntryDoc {
+            owner_id: b(follower),
+            post_id: b(act.post),
+            actor_id: b(act.actor),
+            slot: act.slot.into(),
+            at: date(ids::time_of(act.slot)),
         };
-        self.insert_entries(posts.iter().map(entry).collect()).await
+        self.insert_entries(acts.iter().map(entry).collect()).await
     }
 
-    /// Marks the edge merged, if it is still the follow that its posts were read for. Before that it says that the follower's relations
-    /// changed, in case the follow's request crashed before it did: until an edge is merged nobody keeps it.
-    pub(crate) async fn mark_merged(&self, edge: &FollowDoc) -> Result<()> {
-        self.relations_changed(&[edge.follower()]).await?;
-        let this = doc! { "_id": edge.id, "wish": edge.wish, "merged": false };
-        self.coll::<FollowDoc>(FOLLOWS).update_one(this, doc! { "$set": { "merged": true } }).await?;
+    /// Marks edges of one follower merged, those that are still the follows that the posts were read for. Before that it says that the
+    /// follower's relations changed, in case a follow's request crashed before it did: until an edge is merged nobody keeps it.
+    pub(crate) async fn mark_merged(&self, follower: UserId, edges: &[FollowDoc]) -> Result<()> {
+        self.relations_changed(&[follower]).await?;
+        self.set_merged(edges).await
+    }
+
+    async fn set_merged(&self, edges: &[FollowDoc]) -> Result<()> {
+        // A wish is of one edge alone.
+        let (ids, wishes): (Vec<_>, Vec<_>) = edges.iter().map(|edge| (edge.id, edge.wish)).unzip();
+        let these = doc! { "_id": { "$in": ids }, "wish": { "$in": wishes }, "merged": false };
+        self.coll::<FollowDoc>(FOLLOWS).update_many(these, doc! { "$set": { "merged": true } }).await?;
         Ok(())
     }
 
@@ -393,6 +418,8 @@ impl Store {
             .find(range)
             .sort(doc! { "slot": if newest_first { -1 } else { 1 } })
             .limit(i64::try_from(most).unwrap_or(i64::MAX))
+            // All of it in one answer.
+            .batch_size(u32::try_from(most).unwrap_or(u32::MAX))
             .projection(doc! { "_id": 0, "postId": 1, "actorId": 1, "slot": 1 })
             .await?;
         Ok(found.try_collect().await?)
@@ -480,6 +507,16 @@ pub(crate) fn window_start(reader: UserId, timeline: Option<TimelineDoc>, at: Ti
 fn held(post: &PostDoc) -> Document {
     let owner = post.delivery.lease.map(|lease| lease.owner);
     doc! { "_id": post.id, "delivery.lease.owner": owner, "state": "live" }
+}
+
+/// What the merger needs of a post.
+#[derive(Debug, Deserialize)]
+struct MergeDoc {
+    #[serde(rename = "_id")]
+    id: bson::Uuid,
+    author: bson::Uuid,
+    state: PostState,
+    delivery: DeliveryState,
 }
 
 #[derive(Debug, Deserialize)]
