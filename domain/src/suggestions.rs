@@ -1,6 +1,6 @@
 //! Suggestions: whom to follow, and why.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{UserId, user::UserSummary};
 
@@ -24,7 +24,7 @@ pub struct Suggestion {
 
 /// Ranks followees by how many of these edges lead to each: most first, and those with as many in the order of their ids. Whom `known`
 /// holds is left out.
-pub fn rank(followees: impl IntoIterator<Item = UserId>, known: &HashSet<UserId>) -> Vec<(UserId, usize)> {
+pub fn rank(followees: impl IntoIterator<Item = UserId>, known: &BTreeSet<UserId>) -> Vec<(UserId, usize)> {
     let mut counts: BTreeMap<UserId, usize> = BTreeMap::new();
     for followee in followees.into_iter().filter(|followee| !known.contains(followee)) {
         *counts.entry(followee).or_default() += 1;
@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn more_shared_follows_come_first() {
         let id = |n: u128| UserId(Uuid::from_u128(n));
-        let ranked = rank([3, 1, 2, 3, 4, 4, 3].map(id), &HashSet::from([id(4)]));
+        let ranked = rank([3, 1, 2, 3, 4, 4, 3].map(id), &BTreeSet::from([id(4)]));
         assert_eq!(ranked, [(id(3), 3), (id(1), 1), (id(2), 1)]);
     }
 }

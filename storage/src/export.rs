@@ -3,6 +3,7 @@
 use bson::doc;
 use futures::{
     FutureExt as _, StreamExt as _, TryStreamExt as _,
+    future::BoxFuture,
     stream::{self, BoxStream},
 };
 use rookery_domain::{
@@ -22,12 +23,15 @@ use crate::{
 
 type Exported = BoxStream<'static, Result<Export>>;
 
+/// Opens the cursor of one kind.
+type Section = fn(Store, UserId) -> BoxFuture<'static, Result<Exported>>;
+
 impl Store {
     /// Streams everything that is held on an account: the account first, then each kind in the order of an index. The cursors are read as
     /// the stream is.
     #[must_use]
     pub fn export(&self, user: UserId) -> Exported {
-        let sections: [fn(Store, UserId) -> futures::future::BoxFuture<'static, Result<Exported>>; 7] = [
+        let sections: [Section; 7] = [
             |store, user| store.export_account(user).boxed(),
             |store, user| store.export_sessions(user).boxed(),
             |store, user| store.export_follows(user).boxed(),

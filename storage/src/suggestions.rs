@@ -4,7 +4,7 @@
 //! thousands says little by each, and costs most to read), each for a bounded slice of newest follows. So the cost does not grow with
 //! the reader's follows, nor with the followers of whom they follow.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use bson::{Document, doc};
 use futures::TryStreamExt as _;
@@ -70,7 +70,7 @@ impl Store {
     pub async fn suggestions(&self, reader: UserId, limit: Limit) -> Result<Vec<Suggestion>> {
         let Some(user) = self.user(&UserRef::Id(reader)).await? else { return Ok(Vec::new()) };
         let friends = self.newest_follows(reader, user.counts.following, user.created_at).await?;
-        let mut known: HashSet<UserId> = friends.iter().copied().chain([reader]).collect();
+        let mut known: BTreeSet<UserId> = friends.iter().copied().chain([reader]).collect();
         let shared = rank(self.follows_of_friends(&friends).await?, &known);
         let shared = shared.into_iter().map(|(user, count)| (user, Reason::SharedFollows(count)));
         let mut found = Vec::new();
@@ -78,7 +78,7 @@ impl Store {
         if found.len() < limit.get() {
             let popular = self.popular().await?;
             let popular = popular.into_iter().filter(|user| !known.contains(user)).map(|user| (user, Reason::Popular));
-            self.take_suggestions(reader, popular.collect(), limit, &mut HashSet::new(), &mut found).await?;
+            self.take_suggestions(reader, popular.collect(), limit, &mut BTreeSet::new(), &mut found).await?;
         }
         Ok(found)
     }
@@ -89,7 +89,7 @@ impl Store {
         reader: UserId,
         candidates: Vec<(UserId, Reason)>,
         limit: Limit,
-        seen: &mut HashSet<UserId>,
+        seen: &mut BTreeSet<UserId>,
         found: &mut Vec<Suggestion>,
     ) -> Result<()> {
         for portion in candidates.chunks(PORTION).take(PORTIONS) {
@@ -98,7 +98,7 @@ impl Store {
             seen.extend(ids);
             for (user, reason) in portion {
                 if let Some(user) = users.remove(user)
-                    && relations.get(&user.id).is_none_or(may_be_suggested)
+                    && relations.get(&user.id).copied().is_none_or(may_be_suggested)
                 {
                     found.push(Suggestion { user, reason: *reason });
                     if found.len() == limit.get() {
@@ -167,7 +167,7 @@ impl Store {
         celebrities.sort_by_key(|user| std::cmp::Reverse(user.counters.followers));
         let mut popular: Vec<UserId> = celebrities.into_iter().map(|user| UserId(user.id.into())).collect();
         if popular.len() < PORTION {
-            let known: HashSet<UserId> = popular.iter().copied().collect();
+            let known: BTreeSet<UserId> = popular.iter().copied().collect();
             popular.extend(rank(self.recently_followed().await?, &known).into_iter().map(|(user, _)| user));
         }
         Ok(popular)
@@ -191,6 +191,6 @@ impl Store {
     }
 }
 
-fn may_be_suggested(relation: &Relation) -> bool {
+fn may_be_suggested(relation: Relation) -> bool {
     !(relation.following || relation.requested || relation.blocking || relation.blocked_by || relation.muting)
 }

@@ -155,5 +155,5 @@ async fn more_copies_than_one_batch_has_are_rewritten() {
     comments.insert_many(more).await.unwrap();
     store.change_handle(ada, &handle("lovelace")).await.unwrap();
     store.finish_jobs().await.unwrap();
-    assert_eq!(copies(store, ada).await, ["lovelace"; 2_306]);
+    assert_eq!(copies(store, ada).await, vec!["lovelace"; 2_306]);
 }
