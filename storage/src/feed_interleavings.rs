@@ -16,9 +16,9 @@ use rookery_domain::{Handle, Limit, PostId, UserId, fanout::FeedModel, ids, post
 use uuid::Uuid;
 
 use crate::{
-    Settings, Store,
+    Error, Settings, Store,
     collections::{FOLLOWS, POSTS, TIMELINE_ENTRIES, TIMELINES, USERS},
-    graph::{FollowDoc, NewFollow},
+    graph::{Applier, FollowDoc, NewFollow},
     pending::Progress,
     posts::{Deleted, NewPost, PostDoc, PostState},
     store::{b, date, new_id, now},
@@ -403,6 +403,32 @@ async fn a_first_post_made_while_a_follow_of_somebody_silent_is_merged_is_not_lo
     world.assert_feed("unmerged").await;
     world.merge().await;
     world.assert_feed("merged").await;
+    world.assert_at_rest().await;
+}
+
+#[tokio::test]
+async fn a_first_post_made_while_an_import_counts_a_follow_is_not_lost() {
+    let world = World::new().await;
+    let edge = FollowDoc::fresh(world.rita, world.alice);
+    world.store().coll::<FollowDoc>(FOLLOWS).insert_one(&edge).await.unwrap();
+    let plan = world.store().plan_follows(&[edge.id], Applier::Import).await.unwrap().unwrap();
+    let id = world.post().await;
+    // The plan took her for silent; the account that it writes says otherwise.
+    assert!(matches!(world.store().write_plan(plan).await, Err(Error::Conflict(_))));
+    world.deliver().await;
+    world.settle().await;
+    assert_eq!(world.feed().await, [id]);
+    world.assert_verified().await;
+}
+
+#[tokio::test]
+async fn an_imported_follow_of_somebody_silent_needs_no_merge() {
+    let world = World::new().await;
+    world.store().import_follows(&[(world.rita, world.alice)]).await.unwrap();
+    assert_eq!(world.store().merge_step().await.unwrap(), Progress::Idle);
+    let id = world.post().await;
+    world.deliver().await;
+    assert_eq!((world.feed().await, world.entries().await), (vec![id], 1));
     world.assert_at_rest().await;
 }
 

@@ -488,6 +488,11 @@ impl Store {
     /// The first half of an application: reads everything that decides, in the transaction that the second half commits. None: there
     /// is nothing to apply, or the lease is lost.
     pub(crate) async fn plan_follows(&self, edges: &[bson::Uuid], applier: Applier<'_>) -> Result<Option<Plan>> {
+        // Before the accounts, as in a merge.
+        let uncounted = match applier {
+            Applier::Quiet => None,
+            Applier::Import | Applier::Leased(_) => Some(self.authors_with_uncounted_posts().await?),
+        };
         let mut session = self.begin().await?;
         if let Applier::Leased(lease) = applier
             && !lease.hold(&mut session).await?
@@ -508,7 +513,7 @@ impl Store {
             edges.iter().filter(|e| e.state == FollowState::Active).map(|e| (e.follower(), e.followee())).collect();
         let blocked = if wanted.is_empty() { HashSet::new() } else { self.blocked_pairs(&wanted, Some(&mut session)).await? };
 
-        let mut plan = Plan::new(session);
+        let mut plan = Plan::new(session, uncounted);
         for edge in &edges {
             let outcome = self.plan_edge(edge, applier, &mut parties, &blocked, &mut plan);
             plan.outcomes.insert(edge.id, outcome);
@@ -593,8 +598,15 @@ impl Store {
                 plan.delta(follower).following += 1;
                 let of = plan.delta(followee);
                 (of.followers, of.seqs, of.at) = (of.followers + 1, of.seqs + 1, Some(at));
-                let set = doc! { "$set": { "seq": seq, "followedAt": date(at) }, "$unset": { "pending": "" } };
-                plan.updates.push(Statement::update(doc! { "_id": edge.id }, set));
+                let mut set = doc! { "seq": seq, "followedAt": date(at) };
+                // There is nothing to merge: no pass of the merger for the hundreds of thousands of follows of an import.
+                let silent = parties.get(&followee).is_some_and(|party| party.posts == 0);
+                if silent && plan.uncounted.as_ref().is_some_and(|authors| !authors.contains(&edge.followee_id)) {
+                    set.insert("merged", true);
+                    plan.unmarked.push(follower);
+                }
+                let update = doc! { "$set": set, "$unset": { "pending": "" } };
+                plan.updates.push(Statement::update(doc! { "_id": edge.id }, update));
                 if on_pages {
                     plan.pages.push(followee, seq, follower, at);
                 }
@@ -711,7 +723,7 @@ impl Store {
         let find = users
             .find(doc! { "_id": { "$in": ids } })
             .batch_size(ANSWER)
-            .projection(doc! { "state": 1, "counters": 1, "followerSeq": 1, "followerAt": 1, "outlier": 1 });
+            .projection(doc! { "state": 1, "counters": 1, "followerSeq": 1, "followerAt": 1, "postSeq": 1, "outlier": 1 });
         let found: Vec<PartyDoc> = match session {
             Some(session) => find.session(&mut *session).await?.stream(session).try_collect().await?,
             None => find.await?.try_collect().await?,
@@ -952,6 +964,7 @@ struct PartyDoc {
     counters: crate::users::CountersDoc,
     follower_seq: i64,
     follower_at: Option<bson::DateTime>,
+    post_seq: i64,
     outlier: Option<crate::users::OutlierDoc>,
 }
 
@@ -963,6 +976,8 @@ struct Party {
     following: i64,
     seq: i64,
     at: Timestamp,
+    /// Posts ever counted.
+    posts: i64,
     outlier: Option<crate::users::OutlierDoc>,
 }
 
@@ -974,6 +989,7 @@ impl From<PartyDoc> for Party {
             following: user.counters.following,
             seq: user.follower_seq,
             at: user.follower_at.map_or(Timestamp::from_millis(0), timestamp),
+            posts: user.post_seq,
             outlier: user.outlier,
         }
     }
@@ -997,13 +1013,15 @@ pub(crate) struct Plan {
     pages: PageChanges,
     /// The pairs whose edge goes because a block stands.
     blocked: Vec<(UserId, UserId)>,
+    /// Authors of whom some post was not counted when this plan began; none where nobody asked.
+    uncounted: Option<HashSet<bson::Uuid>>,
     /// Followers of whom perhaps nobody has said that their relations changed.
     unmarked: Vec<UserId>,
     outcomes: HashMap<bson::Uuid, Outcome>,
 }
 
 impl Plan {
-    fn new(session: ClientSession) -> Self {
+    fn new(session: ClientSession, uncounted: Option<HashSet<bson::Uuid>>) -> Self {
         Self {
             session,
             now: now(),
@@ -1012,6 +1030,7 @@ impl Plan {
             deletes: Vec::new(),
             pages: PageChanges::default(),
             blocked: Vec::new(),
+            uncounted,
             unmarked: Vec::new(),
             outcomes: HashMap::new(),
         }

@@ -301,18 +301,18 @@ impl Store {
 
     /// One round of the worker that brings followees' recent posts into the windows of new followers. The number is that of follows.
     pub async fn merge_step(&self) -> Result<Progress> {
-        const EDGES: i64 = 500;
-        // Not before the edge is applied: the two would write the same document.
-        let unmerged = doc! { "merged": false, "state": "active", "pending": { "$exists": false } };
-        let edges: Vec<FollowDoc> = self.coll::<FollowDoc>(FOLLOWS).find(unmerged).limit(EDGES).await?.try_collect().await?;
+        const EDGES: i64 = 1_000;
+        // By the index alone. Not before the edge is applied: the two would write the same document.
+        let unmerged = self.coll::<FollowDoc>(FOLLOWS).find(doc! { "merged": false }).limit(EDGES).batch_size(ANSWER).await?;
+        let applied = unmerged.try_filter(|edge| std::future::ready(edge.state == FollowState::Active && edge.pending.is_none()));
+        let edges: Vec<FollowDoc> = applied.try_collect().await?;
         if edges.is_empty() {
             return Ok(Progress::Idle);
         }
         // Followees who never posted need no reading. Posts not counted yet are asked for first: one that is counted between the two
         // reads is seen by the second.
         let followees: HashSet<bson::Uuid> = edges.iter().map(|edge| edge.followee_id).collect();
-        let uncounted = self.coll::<Document>(POSTS).distinct("author.userId", doc! { "pending": true }).await?;
-        let uncounted: HashSet<bson::Uuid> = uncounted.into_iter().filter_map(|id| bson::deserialize_from_bson(id).ok()).collect();
+        let uncounted = self.authors_with_uncounted_posts().await?;
         let silent = doc! { "_id": { "$in": followees.into_iter().collect::<Vec<_>>() }, "postSeq": 0 };
         let silent = self.coll::<IdDoc>(USERS).find(silent).projection(doc! { "_id": 1 }).await?;
         let silent: HashSet<bson::Uuid> = silent.map_ok(|user| user.id).try_collect().await?;
@@ -334,6 +334,12 @@ impl Store {
             }
         }
         Ok(Progress::Did(done))
+    }
+
+    /// Authors of whom some post is not counted (any more, or yet).
+    pub(crate) async fn authors_with_uncounted_posts(&self) -> Result<HashSet<bson::Uuid>> {
+        let authors = self.coll::<Document>(POSTS).distinct("author.userId", doc! { "pending": true }).await?;
+        Ok(authors.into_iter().filter_map(|id| bson::deserialize_from_bson(id).ok()).collect())
     }
 
     /// Enters the posts of one reader's new followees down to the reader's `completeSince`, then marks the edges.
