@@ -81,6 +81,16 @@ impl FromRequest for Viewer {
     }
 }
 
+impl Viewer {
+    /// Refuses whoever is no administrator. The role is read each time: it may have been taken away since the token was made.
+    ///
+    /// # Errors
+    /// `forbidden`.
+    pub async fn require_admin(self, store: &Store) -> Result<()> {
+        if store.is_admin(self.user_id).await? { Ok(()) } else { Err(Problem::new(Code::Forbidden)) }
+    }
+}
+
 impl FromRequest for MaybeViewer {
     type Error = Problem;
     type Future = Ready<Result<Self, Problem>>;

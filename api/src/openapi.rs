@@ -50,6 +50,7 @@ pub const DOCUMENT_PATH: &str = "/openapi.json";
         (name = "requests", description = "Requests to follow a private account"),
         (name = "blocks", description = "Blocking and muting"),
         (name = "feed", description = "The home feed"),
+        (name = "admin", description = "For administrators (`rookery admin create` makes one)"),
         (name = "operations", description = "Health, readiness, metrics and this document"),
     ),
     components(schemas(ProblemDocument<'static>, FieldError, Code)),

@@ -1,14 +1,19 @@
 //! Every route of the service, on one screen. Each handler says its own method and path, and what it takes and gives.
 
+pub mod account;
+pub mod admin;
 pub mod auth;
 pub mod blocks;
 pub mod comments;
+pub mod export;
 pub mod feed;
 pub mod graph;
 pub mod operations;
 pub mod posts;
 pub mod profiles;
 pub mod requests;
+pub mod search;
+pub mod suggestions;
 pub mod users;
 
 use actix_web::{middleware::from_fn, web};
@@ -44,6 +49,10 @@ fn api(api: &mut ServiceConfig<'_>) {
         .service(auth::change_password)
         .service(users::get_me)
         .service(profiles::edit_me)
+        .service(account::delete_me)
+        .service(export::export_me)
+        .service(suggestions::list_suggestions)
+        .service(search::list_users)
         .service(users::get_user)
         .service(graph::follow_user)
         .service(graph::unfollow_user)
@@ -70,7 +79,8 @@ fn api(api: &mut ServiceConfig<'_>) {
         .service(comments::list_comments)
         .service(comments::get_comment)
         .service(comments::delete_comment)
-        .service(feed::get_feed);
+        .service(feed::get_feed)
+        .service(admin::list_jobs);
 }
 
 /// What load tests compare with, where the configuration asks for it: behind everything that a request under `/api/v1` passes.

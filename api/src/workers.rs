@@ -39,6 +39,12 @@ pub const ALL: &[Work] = &[
         wake: |store| &store.wake().merger,
         poll: DELIVER_EVERY,
     },
+    Work {
+        name: "jobs",
+        step: |store| Box::pin(async move { store.jobs_step().await }),
+        wake: |store| &store.wake().jobs,
+        poll: DELIVER_EVERY,
+    },
     Work { name: "refresher", step: |store| Box::pin(refresh(store)), wake: |store| &store.wake().refresher, poll: REFRESH_EVERY },
 ];
 
@@ -49,7 +55,7 @@ const REFRESH_EVERY: Duration = Duration::from_millis(200);
 
 /// Reads again what this process remembers of others' changes. That is never work left over.
 async fn refresh(store: Store) -> Result<Progress> {
-    futures::try_join!(store.refresh_shared(), store.refresh_revoked())?;
+    futures::try_join!(store.refresh_shared(), store.refresh_revoked(), store.refresh_deleting())?;
     Ok(Progress::Idle)
 }
 

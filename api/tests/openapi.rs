@@ -20,6 +20,7 @@ const PUBLIC: &[&str] = &[
     "log_in",
     "refresh_session",
     "get_user",
+    "list_users",
     "list_followers",
     "list_following",
     "list_posts",

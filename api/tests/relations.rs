@@ -152,3 +152,33 @@ async fn a_post_shows_ten_comments_however_many_of_the_newest_are_hidden() {
         assert_eq!((page["items"].as_array().unwrap().len(), &page["total"], &page["nextCursor"]), (15, &json!(15), &Value::Null));
     }
 }
+
+#[tokio::test]
+async fn a_rename_shows_on_the_profile_at_once_and_on_every_copy_when_its_job_is_done() {
+    let app = spawn_app().await;
+    let (alice, bob) = (app.alice().await, app.bob().await);
+    let post = alice.post("/api/v1/posts", &json!({ "text": "hello @bob" })).expect(201).await.json();
+    let path = format!("/api/v1/posts/{}", post["id"].as_str().unwrap());
+    bob.post(&format!("{path}/comments"), &json!({ "text": "hello back" })).expect(201).await;
+
+    let taken = alice.patch("/api/v1/me", &json!({ "handle": "Bob", "bio": "never written" })).expect(409).await;
+    assert_eq!(taken.code(), "handle_taken");
+    let me = alice.get("/api/v1/me").expect(200).await.json();
+    assert_eq!((&me["handle"], &me["bio"]), (&json!("alice"), &json!("")), "nothing is changed");
+    assert_eq!(alice.patch("/api/v1/me", &json!({ "handle": "no spaces" })).expect(422).await.fields(), ["handle"]);
+
+    let me = alice.patch("/api/v1/me", &json!({ "handle": "Countess", "displayName": "Zoë" })).expect(200).await.json();
+    assert_eq!((&me["handle"], &me["displayName"]), (&json!("countess"), &json!("Zoë")));
+    bob.patch("/api/v1/me", &json!({ "handle": "robert" })).expect(200).await;
+    let anonymous = app.anonymous();
+    assert_eq!(anonymous.get("/api/v1/users/@countess").expect(200).await.json()["id"], alice.id.as_str());
+    anonymous.get("/api/v1/users/@alice").expect(404).await;
+    let found = anonymous.get("/api/v1/users?q=zoe").expect(200).await.json();
+    assert_eq!(found["items"][0]["handle"], "countess", "searches know the new name");
+
+    app.settle().await;
+    let post = anonymous.get(&path).expect(200).await.json();
+    assert_eq!((&post["author"]["handle"], &post["author"]["displayName"]), (&json!("countess"), &json!("Zoë")));
+    assert_eq!(post["mentions"][0]["handle"], "robert");
+    assert_eq!(post["recentComments"][0]["author"]["handle"], "robert");
+}

@@ -91,6 +91,10 @@ id!(
     /// A login on one device, which lives until it is logged out, revoked or left unused.
     SessionId
 );
+id!(
+    /// A piece of background work that outlives the request that asked for it.
+    JobId
+);
 
 #[cfg(test)]
 mod tests {

@@ -269,6 +269,46 @@ impl Cursor for TimeCursor {
     }
 }
 
+/// A place in a list ordered by handle, between two of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HandleCursor {
+    /// Towards later handles: those that are not before this text.
+    From(String),
+    /// Towards earlier handles: those that are before this text.
+    Below(String),
+}
+
+impl HandleCursor {
+    /// The place behind a handle.
+    #[must_use]
+    pub fn behind(handle: &str) -> Self {
+        Self::From(format!("{handle}\0"))
+    }
+}
+
+impl Cursor for HandleCursor {
+    const KIND: u8 = 9;
+
+    fn write(&self, to: &mut Vec<u8>) {
+        let (side, place) = match self {
+            Self::From(place) => (0, place),
+            Self::Below(place) => (1, place),
+        };
+        to.push(side);
+        to.extend_from_slice(place.as_bytes());
+    }
+
+    fn read(from: &[u8]) -> Option<Self> {
+        let (side, place) = from.split_first()?;
+        let place = String::from_utf8(place.to_vec()).ok()?;
+        match side {
+            0 => Some(Self::From(place)),
+            1 => Some(Self::Below(place)),
+            _ => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -288,6 +328,8 @@ mod tests {
             prop_assert_eq!(EdgeCursor::decode(&edge.encode()), Ok(edge));
             let time = TimeCursor::After { anchor: id(key), floor: id(key / 2), shown: marks };
             prop_assert_eq!(TimeCursor::decode(&time.encode()), Ok(time));
+            let handle = if above { HandleCursor::behind("ada") } else { HandleCursor::Below("ada".to_owned()) };
+            prop_assert_eq!(HandleCursor::decode(&handle.encode()), Ok(handle));
         }
 
         #[test]

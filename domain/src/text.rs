@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use unicode_normalization::UnicodeNormalization as _;
+use unicode_normalization::{UnicodeNormalization as _, char::canonical_combining_class};
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
 use unicode_segmentation::UnicodeSegmentation as _;
 
@@ -26,6 +26,8 @@ pub const AVATAR_URL_MOST: usize = 500;
 /// Bytes of UTF-8 for each allowed grapheme cluster: room for a text of flags, skin tones or stacked marks (5 to 8 bytes each), not
 /// for one cluster of megabytes.
 pub const BYTES_PER_GRAPHEME: usize = 10;
+/// The most characters of a name that is searched for: twice the longest usual name, and a bound on what an index holds.
+pub const SEARCHED_MOST: usize = 100;
 /// The most tags taken from one text: more is no longer about anything, and each is an index entry.
 pub const TAGS_MOST: usize = 50;
 /// The most mentions taken from one text: each is a notification to somebody and, with the longest names, 1 KB of the post.
@@ -186,6 +188,24 @@ pub fn mentions(text: &str) -> Vec<Handle> {
     found
 }
 
+/// The form in which names are searched for: without case and without the marks that readers leave out when they type (accents,
+/// diaereses, vowel points), everything else as it is. At most [`SEARCHED_MOST`] characters.
+///
+/// The fold of a beginning of a text (at whole characters) is a beginning of its fold, so that a range of an index finds prefixes.
+#[must_use]
+pub fn searched(text: &str) -> String {
+    // Upper case first: `ß` and `SS` meet there, and the two forms of sigma.
+    let folded = text.nfkd().filter(|c| !is_accent(*c)).flat_map(char::to_uppercase).flat_map(char::to_lowercase);
+    // Changing the case may compose or bring a mark back.
+    folded.nfkd().filter(|c| !is_accent(*c)).take(SEARCHED_MOST).collect()
+}
+
+/// Marks that stand above, below or through a letter. Those of combining class 6 to 9 (nukta, virama, the marks of kana) make another
+/// letter, which nobody leaves out.
+fn is_accent(c: char) -> bool {
+    !matches!(canonical_combining_class(c), 0 | 6..=9)
+}
+
 /// A text of several lines, normalised and measured.
 fn long(text: &str, most: usize) -> Result<String, TextFault> {
     // Before trimming: some controls are white space, and are refused wherever they stand.
@@ -300,6 +320,26 @@ mod tests {
         for (field, _) in FIELDS {
             assert_eq!(field(" \n cafe\u{301} \n ").as_deref(), Ok("café"));
         }
+    }
+
+    #[test]
+    fn names_are_searched_without_case_and_accents_and_else_as_they_are() {
+        for (name, folded) in [
+            ("Zoë", "zoe"),
+            ("ÅNGSTRÖM", "angstrom"),
+            ("Straße", "strasse"),
+            ("ΟΔΟΣ", "οδος".trim_end_matches('ς')),
+            ("İstanbul", "istanbul"),
+            ("Ελλάς", "ελλασ"),
+            ("Ёлка", "елка"),
+            (".*", ".*"),
+            ("(a+)+$ %_", "(a+)+$ %_"),
+            ("a\u{301}\u{323}b", "ab"),
+        ] {
+            assert!(searched(name).starts_with(folded), "{name}: {}", searched(name));
+        }
+        assert_ne!(searched("が"), searched("か"), "another letter, not an accent");
+        assert_ne!(searched("कि"), searched("क"));
     }
 
     #[test]
@@ -481,6 +521,21 @@ mod tests {
                     prop_assert_eq!(field(&once), Ok(once));
                 }
             }
+        }
+
+        #[test]
+        fn folding_twice_is_folding_once(text in any::<String>()) {
+            let once = searched(&text);
+            prop_assert!(once.chars().count() <= SEARCHED_MOST);
+            prop_assert_eq!(searched(&once), once);
+        }
+
+        #[test]
+        fn what_begins_a_name_begins_its_fold(name in "([a-zA-Zß-žΑ-ώа-яА-Я漢か゛ㅎ한]|e\u{301}|\u{1f468}|[ '._-]){0,60}", at in 0usize..60) {
+            let start: String = name.graphemes(true).take(at).collect();
+            prop_assert!(searched(&name).starts_with(&searched(&start)));
+            prop_assert_eq!(searched(&name.to_lowercase()), searched(&name));
+            prop_assert_eq!(searched(&name.nfd().collect::<String>()), searched(&name.nfc().collect::<String>()));
         }
 
         #[test]

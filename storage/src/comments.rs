@@ -29,6 +29,7 @@ use crate::{
     pending::{Attempt, attempt},
     posts::{AuthorDoc, VisibilityDoc},
     store::{b, date, timestamp, until_no_conflict},
+    users::UserRef,
 };
 
 /// A comment as the database holds it.
@@ -99,6 +100,10 @@ impl CommentDoc {
         Some(UserId(author.user_id.into()))
     }
 
+    pub(crate) fn is_live(&self) -> bool {
+        self.state == CommentStateDoc::Live
+    }
+
     /// Whether others see it: alive, or deleted and holding shown replies in their place. A deletion shows at once, applied or not.
     fn is_seen(&self) -> bool {
         self.state == CommentStateDoc::Live || (self.seq.is_some() && self.counters.children > 0)
@@ -143,7 +148,7 @@ pub struct NewComment {
 }
 
 /// Where a comment stands in the tree, and by whom it is.
-struct Place {
+pub(crate) struct Place {
     author: AuthorDoc,
     ancestors: Vec<bson::Uuid>,
     depth: i32,
@@ -172,7 +177,7 @@ impl Store {
     /// A comment under a post that the viewer may see; a deleted one only while it holds replies in their place, and none across a block.
     pub async fn comment(&self, id: CommentId, viewer: Option<UserId>) -> Result<Option<Comment>> {
         match self.comment_doc(id).await? {
-            Some(comment) if comment.is_seen() && self.is_open_to(&comment, viewer).await? => {
+            Some(comment) if comment.is_seen() && !self.is_of_deleting(&comment) && self.is_open_to(&comment, viewer).await? => {
                 Ok(Some(self.shown_comment(comment)?))
             }
             _ => Ok(None),
@@ -215,7 +220,7 @@ impl Store {
     }
 
     /// Finds the place for a new comment; every reason to refuse it that is known before it is written.
-    async fn place_for(&self, new: &NewComment) -> Result<Result<Place, CommentRefusal>> {
+    pub(crate) async fn place_for(&self, new: &NewComment) -> Result<Result<Place, CommentRefusal>> {
         let parent = async {
             match new.parent {
                 Some(parent) => self.comment_doc(parent).await,
@@ -255,7 +260,7 @@ impl Store {
     }
 
     /// Writes what is wanted: the comment, pending. Where an earlier call with its id has made it, that one stands.
-    async fn insert_comment(&self, new: NewComment, place: Place) -> Result<CommentDoc> {
+    pub(crate) async fn insert_comment(&self, new: NewComment, place: Place) -> Result<CommentDoc> {
         let comment = CommentDoc {
             id: b(new.id),
             post_id: b(new.post),
@@ -283,11 +288,14 @@ impl Store {
     }
 
     /// Looks whether an inserted comment may stand, and tries to apply it.
-    async fn settle_comment(&self, comment: &CommentDoc) -> Result<Result<(), CommentRefusal>> {
-        let refusal = match tokio::try_join!(self.post_is_live(comment.post_id), self.parent_is_live(comment))? {
-            (false, _) => CommentRefusal::PostNotFound,
-            (true, false) => CommentRefusal::ParentNotFound,
-            (true, true) => {
+    pub(crate) async fn settle_comment(&self, comment: &CommentDoc) -> Result<Result<(), CommentRefusal>> {
+        let checks =
+            tokio::try_join!(self.post_is_live(comment.post_id), self.parent_is_live(comment), self.author_is_live(comment))?;
+        let refusal = match checks {
+            (_, _, false) => CommentRefusal::AuthorGone,
+            (false, ..) => CommentRefusal::PostNotFound,
+            (true, false, _) => CommentRefusal::ParentNotFound,
+            (true, true, true) => {
                 self.apply_own(comment.post_id, comment.id).await?;
                 return Ok(Ok(()));
             }
@@ -302,6 +310,14 @@ impl Store {
             return Ok(Err(refusal));
         }
         Ok(Ok(()))
+    }
+
+    /// Writes what is wanted: these comments gone.
+    pub(crate) async fn mark_comments_removed(&self, ids: &[bson::Uuid]) -> Result<()> {
+        let live = doc! { "_id": { "$in": ids }, "state": "live" };
+        let removed = doc! { "$set": { "state": "removed", "pending": true } };
+        until_no_conflict(async || Ok(self.comment_coll().update_many(live.clone(), removed.clone()).await?)).await?;
+        Ok(())
     }
 
     /// Writes what is wanted: the comment gone. False if it is deleted already.
@@ -358,6 +374,9 @@ impl Store {
             return Ok(None);
         };
         let author = UserId(post.author.user_id.into());
+        if self.is_deleting(author) {
+            return Ok(None);
+        }
         let relation = async {
             match viewer {
                 Some(viewer) if viewer != author => {
@@ -372,7 +391,7 @@ impl Store {
     }
 
     /// A comment as others see it.
-    fn shown_comment(&self, comment: CommentDoc) -> Result<Comment> {
+    pub(crate) fn shown_comment(&self, comment: CommentDoc) -> Result<Comment> {
         let deleted = comment.state != CommentStateDoc::Live;
         let (author, text) = match (comment.author, comment.text) {
             _ if deleted => (None, String::new()),
@@ -395,6 +414,17 @@ impl Store {
             replies: comment.counters.replies,
             deleted,
         })
+    }
+
+    /// Whether it was written by an account that is being deleted.
+    fn is_of_deleting(&self, comment: &CommentDoc) -> bool {
+        comment.author.as_ref().is_some_and(|author| self.is_deleting(UserId(author.user_id.into())))
+    }
+
+    async fn author_is_live(&self, comment: &CommentDoc) -> Result<bool> {
+        // One without an author is a tombstone by now: an earlier call with its id made it, and it was deleted since.
+        let Some(author) = &comment.author else { return Ok(true) };
+        Ok(self.user_id(&UserRef::Id(UserId(author.user_id.into()))).await?.is_some())
     }
 
     async fn parent_is_live(&self, comment: &CommentDoc) -> Result<bool> {

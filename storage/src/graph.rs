@@ -151,7 +151,7 @@ pub(crate) enum Outcome {
 pub(crate) enum Applier<'a> {
     /// A request, which has not been answered yet: quiet accounts only, within the follow limit.
     Quiet,
-    /// An import: quiet accounts only, without a limit.
+    /// An import, or a deletion of an account: quiet accounts only, without a limit.
     Import,
     /// The applier of one followee, who holds its lease.
     Leased(&'a Lease),

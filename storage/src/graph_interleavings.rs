@@ -481,6 +481,25 @@ async fn who_leaves_an_outlier_that_is_being_deleted_leaves_its_page_too() {
 // Promotion and demotion under fire.
 
 #[tokio::test]
+async fn pages_that_were_built_with_another_size_are_built_anew_once() {
+    let world = World::with_low_threshold().await;
+    let store = world.store();
+    world.crowd(6).await;
+    let notes = store.coll::<Document>(crate::collections::MIGRATIONS);
+    // As a version left it that had all six on two pages of three.
+    let pages = store.coll::<Document>(USER_OVERFLOW);
+    let mut page = pages.find_one(doc! {}).await.unwrap().unwrap();
+    page.insert("_id", doc! { "userId": b(world.alice), "page": 1_i64 });
+    pages.delete_many(doc! {}).await.unwrap();
+    pages.insert_one(page).await.unwrap();
+    notes.delete_one(doc! { "_id": "overflow_page_size" }).await.unwrap();
+    assert_eq!(store.adopt_page_size().await.unwrap(), 1);
+    assert_eq!(store.adopt_page_size().await.unwrap(), 0);
+    world.assert_at_rest(true, 6).await;
+    assert_eq!(world.flag().await, Some(OutlierState::Ready));
+}
+
+#[tokio::test]
 async fn only_the_applier_takes_an_account_over_the_threshold() {
     let world = World::with_low_threshold().await;
     world.crowd(4).await;

@@ -21,7 +21,7 @@ use crate::{
     Result, Store,
     bulk::Statement,
     collections::{FOLLOWS, MIGRATIONS, USER_OVERFLOW, USERS},
-    graph::{FollowDoc, IdDoc},
+    graph::{FollowDoc, IdDoc, LEASE_PREFIX},
     lease::Lease,
     seq_page::Slice,
     store::{b, commit, date, now, until_no_conflict},
@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Pages that one transaction of a build writes: 2,000 edges.
-const PAGES_AT_ONCE: i64 = 4;
+const PAGES_AT_ONCE: i64 = 20;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct PageDoc {
@@ -233,6 +233,33 @@ impl Store {
         }
         notes.update_one(noted, doc! { "$set": { "value": threshold } }).upsert(true).await?;
         Ok(found.len())
+    }
+
+    /// Builds the pages of all outliers anew where they were built with another [`outlier::PAGE_SIZE`]. Gives the number of accounts.
+    ///
+    /// Under the account's lease: first `building`, so that readers use the index meanwhile, then the pages. A crash in the middle leaves
+    /// the size not noted, and the next start does it again.
+    pub async fn adopt_page_size(&self) -> Result<usize> {
+        let notes = self.coll::<Document>(MIGRATIONS);
+        let noted = doc! { "_id": "overflow_page_size" };
+        if notes.find_one(doc! { "_id": "overflow_page_size", "value": outlier::PAGE_SIZE }).await?.is_some() {
+            return Ok(0);
+        }
+        let outliers = doc! { "outlier.since": { "$gt": date(Timestamp::from_millis(0)) } };
+        let outliers = self.coll::<IdDoc>(USERS).find(outliers).projection(doc! { "_id": 1 }).await?;
+        let outliers: Vec<UserId> = outliers.map_ok(|user| UserId(user.id.into())).try_collect().await?;
+        for user in &outliers {
+            let Some(lease) = Lease::take(self, &format!("{LEASE_PREFIX}{user}")).await? else {
+                // Another process is at it, perhaps with the same work: the next start asks again.
+                return Ok(0);
+            };
+            if self.set_flag(&lease, *user, doc! { "$set": { "outlier.state": "building" } }).await? {
+                self.build_pages(&lease, *user).await?;
+            }
+            lease.release().await?;
+        }
+        notes.update_one(noted, doc! { "$set": { "value": outlier::PAGE_SIZE } }).upsert(true).await?;
+        Ok(outliers.len())
     }
 
     /// Deletes all pages of an account. True: there were some.

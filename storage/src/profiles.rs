@@ -2,19 +2,23 @@
 
 use bson::{Document, doc};
 use mongodb::options::ReturnDocument;
-use rookery_domain::{UserId, user::User};
+use rookery_domain::{Handle, UserId};
 
 use crate::{
     Result, Store,
     collections::{FOLLOWS, USERS},
     graph::IdDoc,
-    store::{b, until_no_conflict},
+    rename::Edited,
+    search::SearchDoc,
+    store::{b, commit, until_no_conflict},
     users::UserDoc,
 };
 
 /// What is to be changed; what is none stays as it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProfileEdit {
+    /// The handle, which nobody else may have.
+    pub handle: Option<Handle>,
     /// The name to show, as [`rookery_domain::text::display_name`] gives it.
     pub display_name: Option<String>,
     /// A few words, as [`rookery_domain::text::bio`] gives them.
@@ -29,6 +33,8 @@ impl ProfileEdit {
     fn update(self) -> Document {
         let (mut set, mut unset) = (Document::new(), Document::new());
         if let Some(display_name) = self.display_name {
+            let SearchDoc { name, keys } = SearchDoc::of(&display_name);
+            set.insert("search", doc! { "name": name, "keys": keys });
             set.insert("displayName", display_name);
         }
         if let Some(bio) = self.bio {
@@ -57,16 +63,24 @@ impl ProfileEdit {
 }
 
 impl Store {
-    /// Changes an account and gives it as it is then; none if there is no such account. One write: what it changes shows together.
+    /// Changes an account and gives it as it is then. A handle first, since it may be taken; everything else in one write.
+    ///
+    /// The copies of its name and picture, in posts and comments, follow by a job.
     ///
     /// Going private keeps the followers, and with them the follows that are written and not applied yet. Going public accepts whoever
     /// has asked: a batch of them now, the rest by the applier.
-    pub async fn edit_profile(&self, user: UserId, edit: ProfileEdit) -> Result<Option<User>> {
+    pub async fn edit_profile(&self, user: UserId, edit: ProfileEdit) -> Result<Edited> {
+        if let Some(handle) = &edit.handle {
+            match self.change_handle(user, handle).await? {
+                Edited::Now(_) => {}
+                refused => return Ok(refused),
+            }
+        }
         if edit.private == Some(true) {
             self.consent_to_pending(user).await?;
         }
         let goes_public = edit.private == Some(false);
-        let Some(edited) = self.mark_edited(user, edit).await? else { return Ok(None) };
+        let Some(edited) = self.mark_edited(user, edit).await? else { return Ok(Edited::Gone) };
         if goes_public && until_no_conflict(|| self.accept_batch(user)).await?.is_some() {
             self.wake().merger.notify_one();
             self.leave_to_applier(async || {
@@ -75,20 +89,34 @@ impl Store {
             })
             .await?;
         }
-        Ok(Some(edited.try_into()?))
+        Ok(Edited::Now(edited.try_into()?))
     }
 
     /// Writes the account's own document.
     pub(crate) async fn mark_edited(&self, user: UserId, edit: ProfileEdit) -> Result<Option<UserDoc>> {
         let live = doc! { "_id": b(user), "state": "live" };
+        let renames = edit.display_name.is_some() || edit.avatar_url.is_some();
         let update = edit.update();
         if update.is_empty() {
             return Ok(self.coll::<UserDoc>(USERS).find_one(live).await?);
         }
-        until_no_conflict(async || {
-            let users = self.coll::<UserDoc>(USERS);
-            Ok(users.find_one_and_update(live.clone(), update.clone()).return_document(ReturnDocument::After).await?)
+        let users = self.coll::<UserDoc>(USERS);
+        let write = || users.find_one_and_update(live.clone(), update.clone()).return_document(ReturnDocument::After);
+        if !renames {
+            return until_no_conflict(async || Ok(write().await?)).await;
+        }
+        let edited = until_no_conflict(async || {
+            // A transaction, so that a crash cannot leave the copies without the job that rewrites them.
+            let mut session = self.begin().await?;
+            let edited = write().session(&mut session).await?;
+            if edited.is_some() {
+                self.enqueue_rename(user, &mut session).await?;
+                commit(session).await?;
+            }
+            Ok(edited)
         })
-        .await
+        .await?;
+        self.wake().jobs.notify_one();
+        Ok(edited)
     }
 }

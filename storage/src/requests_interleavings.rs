@@ -15,6 +15,7 @@ use crate::{
     graph::{Applier, FollowDoc, FollowState, Followed, NewFollow, Outcome, Plan, Written, pair},
     pending::Progress,
     profiles::ProfileEdit,
+    rename::Edited,
     store::{b, new_id, now, until_no_conflict},
     testing::TestDatabase,
     users::{Created, NewUser, UserDoc, UserRef},
@@ -45,7 +46,8 @@ async fn mark_private(store: &Store, user: UserId, private: bool) {
 }
 
 async fn set_private(store: &Store, user: UserId, private: bool) {
-    store.edit_profile(user, ProfileEdit { private: Some(private), ..ProfileEdit::default() }).await.unwrap().unwrap();
+    let edit = ProfileEdit { private: Some(private), ..ProfileEdit::default() };
+    assert!(matches!(store.edit_profile(user, edit).await.unwrap(), Edited::Now(_)));
 }
 
 async fn edge(store: &Store, follower: UserId, followee: UserId) -> Option<FollowDoc> {

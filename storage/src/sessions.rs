@@ -39,7 +39,7 @@ const REVOKED_KEPT: Duration = Duration::from_hours(1);
 /// A session as the database holds it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct SessionDoc {
+pub(crate) struct SessionDoc {
     #[serde(rename = "_id")]
     id: bson::Uuid,
     user_id: bson::Uuid,

@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 
 use crate::{
     Error, Result,
+    deletion::Deleting,
     gather::Gather,
     graph::{NewFollow, Standing, Written},
     sessions::Revoked,
@@ -56,6 +57,7 @@ struct Inner {
     follows: Gather<NewFollow, Written>,
     standings: Gather<Written, Standing>,
     revoked: Revoked,
+    deleting: Deleting,
 }
 
 /// Hints that there is background work. A hint may be lost: polling finds what it missed.
@@ -69,6 +71,8 @@ pub struct Wake {
     pub deliverer: Notify,
     /// Follows are to be merged.
     pub merger: Notify,
+    /// Jobs are to be done.
+    pub jobs: Notify,
     /// What the process remembers of others should be read again now.
     pub refresher: Notify,
 }
@@ -95,6 +99,7 @@ impl Store {
             wake: Wake::default(),
             shared: Shared::default(),
             revoked: Revoked::default(),
+            deleting: Deleting::default(),
             follows: gather(weak, |store, batch| async move { store.write_follows(batch).await }),
             standings: gather(weak, |store, batch| async move { store.standings(batch).await }),
         });
@@ -147,6 +152,11 @@ impl Store {
     /// What this process remembers of ended sessions.
     pub(crate) fn revoked(&self) -> &Revoked {
         &self.inner.revoked
+    }
+
+    /// What this process remembers of accounts that are being deleted.
+    pub(crate) fn deleting(&self) -> &Deleting {
+        &self.inner.deleting
     }
 
     pub(crate) fn db(&self) -> &Database {

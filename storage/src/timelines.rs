@@ -262,7 +262,7 @@ impl Store {
         Ok(active.map_ok(|edge| edge.follower_id).try_collect().await?)
     }
 
-    async fn follower_seq(&self, user: bson::Uuid) -> Result<i64> {
+    pub(crate) async fn follower_seq(&self, user: bson::Uuid) -> Result<i64> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct SeqDoc {

@@ -4,7 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use bson::{Document, doc};
 use futures::TryStreamExt as _;
-use mongodb::error::{Error as DriverError, ErrorKind, WriteFailure};
+use mongodb::{
+    ClientSession,
+    error::{Error as DriverError, ErrorKind, WriteFailure},
+};
 use rookery_domain::{
     Email, Handle, Timestamp, UserId,
     user::{User, UserCounts, UserSummary},
@@ -15,6 +18,7 @@ use crate::{
     Error, Result, Store, collections,
     error::is_duplicate_key,
     graph::{Followee, IdDoc},
+    search::SearchDoc,
     store::{b, date, timestamp},
 };
 
@@ -36,6 +40,8 @@ pub(crate) struct UserDoc {
     pub bio: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub avatar_url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub search: Option<SearchDoc>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials: Option<CredentialsDoc>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -180,6 +186,17 @@ pub enum Created {
     EmailTaken,
 }
 
+/// What became of an account that was to be written anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Replaced {
+    /// It is written.
+    Now,
+    /// Somebody else has one of its unique values: abort.
+    Taken,
+    /// There is no such live account.
+    Gone,
+}
+
 /// How a caller names an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UserRef {
@@ -206,6 +223,7 @@ impl NewUser {
             schema_version: SCHEMA_VERSION,
             handle: Some(self.handle.as_str().to_owned()),
             email: self.email.map(|email| email.as_str().to_owned()),
+            search: SearchDoc::beside(&self.handle, &self.display_name),
             display_name: self.display_name,
             bio: String::new(),
             avatar_url: None,
@@ -242,6 +260,27 @@ impl Store {
                     Ok(Created::EmailTaken)
                 }
             }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes a live account with other unique fields, in a transaction.
+    ///
+    /// It is removed and inserted anew: the embedded database frees a unique value with its document alone, and sees that two
+    /// transactions want one value only where they insert it. On MongoDB it is one more write than an update.
+    pub(crate) async fn replace_account(
+        &self,
+        user: UserId,
+        change: impl FnOnce(&mut Document),
+        session: &mut ClientSession,
+    ) -> Result<Replaced> {
+        let users = self.coll::<Document>(collections::USERS);
+        let live = doc! { "_id": b(user), "state": "live" };
+        let Some(mut account) = users.find_one_and_delete(live).session(&mut *session).await? else { return Ok(Replaced::Gone) };
+        change(&mut account);
+        match users.insert_one(account).session(session).await {
+            Ok(_) => Ok(Replaced::Now),
+            Err(error) if is_duplicate_key(&error) => Ok(Replaced::Taken),
             Err(error) => Err(error.into()),
         }
     }

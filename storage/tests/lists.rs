@@ -12,6 +12,7 @@ use rookery_storage::{
     new_id, now,
     pending::Progress,
     profiles::ProfileEdit,
+    rename::Edited,
     testing::TestDatabase,
     users::{NewUser, UserRef},
 };
@@ -154,7 +155,7 @@ async fn the_lists_of_a_private_account_are_for_its_followers_and_itself() {
     let [alice, bob, carol] = people[..] else { panic!("three") };
     store.follow(bob, alice).await.unwrap().unwrap();
     let private = ProfileEdit { private: Some(true), ..ProfileEdit::default() };
-    store.edit_profile(alice, private).await.unwrap().unwrap();
+    assert!(matches!(store.edit_profile(alice, private).await.unwrap(), Edited::Now(_)));
     store.follow(carol, alice).await.unwrap().unwrap();
     let of = UserRef::Id(alice);
     for (viewer, seen) in [(Some(alice), true), (Some(bob), true), (Some(carol), false), (None, false)] {
@@ -173,7 +174,7 @@ async fn blocks_mutes_and_requests_are_listed_newest_first_both_ways_and_stable_
     let people = users(store, 42).await;
     let (alice, crowd) = (people[0], &people[1..]);
     let private = ProfileEdit { private: Some(true), ..ProfileEdit::default() };
-    store.edit_profile(alice, private).await.unwrap().unwrap();
+    assert!(matches!(store.edit_profile(alice, private).await.unwrap(), Edited::Now(_)));
     let (there, coming) = crowd.split_at(30);
     for other in there {
         store.mute(alice, *other).await.unwrap().unwrap();

@@ -1,6 +1,7 @@
 //! `follows`, `blocks` and `mutes` (the edge collection pattern), and `user_overflow` (the outlier pattern).
 
 use bson::doc;
+use rookery_domain::outlier::PAGE_SIZE;
 
 use super::{Collection, array, boolean, date, id, index, int_from, no_indexes, object, one_of, partial, unique};
 
@@ -78,7 +79,7 @@ pub(super) const USER_OVERFLOW: Collection = Collection {
         object(
             [
                 ("_id", object([("userId", id()), ("page", int_from(0))], [])),
-                ("followers", array(object([("userId", id()), ("seq", int_from(1)), ("at", date())], []), 500)),
+                ("followers", array(object([("userId", id()), ("seq", int_from(1)), ("at", date())], []), page_size())),
                 ("count", int_from(0)),
             ],
             [],
@@ -86,3 +87,8 @@ pub(super) const USER_OVERFLOW: Collection = Collection {
     },
     indexes: no_indexes,
 };
+
+/// No page holds more.
+fn page_size() -> i32 {
+    i32::try_from(PAGE_SIZE).unwrap_or(i32::MAX)
+}

@@ -7,6 +7,7 @@
 mod comments;
 mod graph;
 mod idempotency;
+mod jobs;
 mod operations;
 pub(crate) mod posts;
 mod sessions;
@@ -42,6 +43,8 @@ pub const IDEMPOTENCY_KEYS: &str = "idempotency_keys";
 pub const SESSIONS: &str = "sessions";
 /// Failed logins of late, by identifier.
 pub const LOGIN_ATTEMPTS: &str = "login_attempts";
+/// Background work that outlives its request.
+pub const JOBS: &str = "jobs";
 /// Which schema the database has, and with which settings it was last run.
 pub const MIGRATIONS: &str = "migrations";
 /// Leases of background work.
@@ -72,6 +75,7 @@ pub const ALL: &[Collection] = &[
     idempotency::IDEMPOTENCY_KEYS,
     sessions::SESSIONS,
     sessions::LOGIN_ATTEMPTS,
+    jobs::JOBS,
     operations::MIGRATIONS,
     operations::LOCKS,
 ];

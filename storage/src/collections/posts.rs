@@ -41,6 +41,8 @@ pub(super) const POSTS: Collection = Collection {
             // What processes ask for that keep the heads of authors in memory.
             partial(doc! { "delivery.pulledAt": 1 }, doc! { "delivery.pulledAt": { "$exists": true } }),
             index(doc! { "tags": 1, "_id": -1 }),
+            // Only posts that mention somebody are in it.
+            partial(doc! { "mentions.userId": 1 }, doc! { "mentions.userId": { "$exists": true } }),
             partial(doc! { "pending": 1, "_id": 1 }, doc! { "pending": true }),
             // What a worker may claim: no `runAfter` means that it was parked after too many attempts.
             partial(doc! { "delivery.state": 1, "delivery.runAfter": 1 }, doc! { "delivery.state": "pending" }),

@@ -2,7 +2,7 @@
 
 use bson::doc;
 
-use super::{Collection, boolean, count, date, id, int_from, object, one_of, partial, string, unique_where_set};
+use super::{Collection, array, boolean, count, date, id, int_from, object, one_of, partial, string, unique_where_set};
 
 pub(super) const USERS: Collection = Collection {
     name: super::USERS,
@@ -28,6 +28,8 @@ pub(super) const USERS: Collection = Collection {
                 ("email", string(254)),
                 ("avatarUrl", string(500)),
                 ("credentials", object([("hash", string(500)), ("changedAt", date())], [])),
+                // The display name as it is searched for: whole, and its first one, two and three characters.
+                ("search", object([("name", string(100)), ("keys", array(string(3), 3))], [])),
                 ("role", one_of(["admin"])),
                 // When the newest follower was counted: the next one is never counted earlier.
                 ("followerAt", date()),
@@ -41,8 +43,12 @@ pub(super) const USERS: Collection = Collection {
     },
     indexes: || {
         vec![
+            partial(doc! { "search.keys": 1, "handle": 1 }, doc! { "search.keys": { "$exists": true } }),
+            partial(doc! { "search.name": 1 }, doc! { "search.name": { "$exists": true } }),
             unique_where_set("handle"),
             unique_where_set("email"),
+            // As small as the number of accounts that are being deleted.
+            partial(doc! { "state": 1 }, doc! { "state": "deleting" }),
             partial(doc! { "outlier.since": 1 }, doc! { "outlier.since": { "$exists": true } }),
             partial(doc! { "opening": 1 }, doc! { "opening": { "$exists": true } }),
             partial(doc! { "pulledSince": 1 }, doc! { "pulledSince": { "$exists": true } }),

@@ -5,7 +5,7 @@
 //! The transaction writes the post whenever a total moves, so that two of them on one post never both commit.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     sync::atomic::{AtomicUsize, Ordering},
 };
 
@@ -13,7 +13,7 @@ use bson::{Document, doc};
 use futures::TryStreamExt as _;
 use mongodb::ClientSession;
 use rookery_domain::{
-    CommentId, PostId,
+    CommentId, PostId, UserId,
     comments::{
         RECENT_KEPT, TOMBSTONE_KEPT, missing_from_subset,
         tree::{Moved, Settled, Tree},
@@ -50,6 +50,17 @@ struct PostPart {
 #[derive(Debug, Deserialize)]
 struct PartCounters {
     comments: i64,
+}
+
+#[derive(Debug, Deserialize)]
+struct AuthorPart {
+    author: AuthorIdPart,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AuthorIdPart {
+    user_id: bson::Uuid,
 }
 
 #[derive(Debug, Deserialize)]
@@ -128,6 +139,7 @@ impl Store {
             .projection(doc! { "_id": 1 })
             .await?;
         let pending: Vec<bson::Uuid> = pending.map_ok(|comment| comment.id).try_collect().await?;
+        self.withdraw_orphans(&pending).await?;
         let applied = AtomicUsize::new(0);
         in_batches(&pending, BATCH, |batch| {
             let (batch, applied) = (batch.to_vec(), &applied);
@@ -140,12 +152,30 @@ impl Store {
         Ok(applied.into_inner())
     }
 
+    /// Makes those that are not counted and whose author is no longer live unwanted: the request that wrote them crashed before it looked.
+    /// An author who is found live here may be deleted in this moment; then what is here was there before, and the deletion's sweep
+    /// finds it.
+    async fn withdraw_orphans(&self, ids: &[bson::Uuid]) -> Result<()> {
+        let uncounted = doc! { "_id": { "$in": ids }, "state": "live", "seq": { "$exists": false } };
+        let fields = doc! { "_id": 0, "author.userId": 1 };
+        let authors = self.coll::<AuthorPart>(collections::COMMENTS).find(uncounted.clone()).projection(fields).await?;
+        let authors: HashSet<UserId> = authors.map_ok(|part| UserId(part.author.user_id.into())).try_collect().await?;
+        let live = self.summaries(authors.iter().copied()).await?;
+        let gone: Vec<bson::Uuid> = authors.iter().filter(|author| !live.contains_key(author)).map(|author| b(*author)).collect();
+        if !gone.is_empty() {
+            let mut orphans = uncounted;
+            orphans.insert("author.userId", doc! { "$in": gone });
+            self.comment_coll().update_many(orphans, doc! { "$set": { "state": "removed", "pending": true } }).await?;
+        }
+        Ok(())
+    }
+
     /// Applies those of `ids` that are pending, in one transaction, and says how many that were; replies to a comment that is not
     /// applied yet are left. If the post is deleted they are deleted.
     ///
     /// # Errors
     /// [`Error::Conflict`] if somebody else wrote the post or one of the comments at the same time: nothing is changed.
-    pub(super) async fn apply_comments(&self, post: bson::Uuid, ids: &[bson::Uuid]) -> Result<usize> {
+    pub(crate) async fn apply_comments(&self, post: bson::Uuid, ids: &[bson::Uuid]) -> Result<usize> {
         let mut session = self.begin().await?;
         let live = doc! { "_id": post, "state": "live" };
         let part = self

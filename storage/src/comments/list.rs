@@ -50,7 +50,7 @@ impl Store {
         let mut extent = Extent { above: 0, newest: seen.comment_seq, total };
         if let Some(parent) = parent {
             let parent = match self.comment_doc(parent).await? {
-                Some(parent) if parent.post_id == b(post) && parent.is_seen() => parent,
+                Some(parent) if parent.post_id == b(post) && parent.is_seen() && !self.is_of_deleting(&parent) => parent,
                 _ => return Ok(Err(CommentRefusal::ParentNotFound)),
             };
             if parent.live_author().is_some_and(|author| hidden.is_blocked(author)) {
@@ -62,6 +62,7 @@ impl Store {
             extent.total = parent.counters.children;
         }
         // A deletion shows at once, applied or not.
+        self.leave_out_deleting(&mut list);
         list.insert("$nor", [doc! { "state": "removed", "counters.children": 0 }]);
         let onward = match order {
             CommentOrder::Newest => Way::Down,

@@ -165,6 +165,10 @@ pub(super) struct PostSeqDoc {
 }
 
 impl PostDoc {
+    pub(crate) fn is_live(&self) -> bool {
+        self.state == PostState::Live
+    }
+
     pub(crate) fn author_id(&self) -> UserId {
         UserId(self.author.user_id.into())
     }

@@ -158,7 +158,7 @@ impl Store {
                 let author = post.author_id();
                 let relation = relations.get(&author).copied().unwrap_or_default();
                 let visibility = Visibility::of(post.visibility.into(), private.contains(&author));
-                may_see(visibility, viewer == Some(author), relation)
+                !self.is_deleting(author) && may_see(visibility, viewer == Some(author), relation)
             })
             .map(|post| (PostId(post.id.into()), post))
             .collect();
@@ -226,6 +226,14 @@ impl Store {
             Attempt::Left => self.leave_to_applier(|| self.has_seq(b(id), false)).await?,
         }
         Ok(Deleted::Now)
+    }
+
+    /// Writes what is wanted: these posts gone. They are gone from every read at once.
+    pub(crate) async fn mark_posts_deleted(&self, ids: &[bson::Uuid]) -> Result<()> {
+        let live = doc! { "_id": { "$in": ids }, "state": "live" };
+        let mark = doc! { "$set": { "state": "deleted", "pending": true } };
+        until_no_conflict(async || Ok(self.coll::<PostDoc>(POSTS).update_many(live.clone(), mark.clone()).await?)).await?;
+        Ok(())
     }
 
     /// Takes up some of the pending posts: counts those that are new, withdraws those whose author is gone, and finishes deletions.
@@ -385,7 +393,7 @@ impl Store {
     /// Takes deleted posts from their author's count; those that are not in it (any more) make no difference.
     ///
     /// A transaction for the same reason as in [`Store::count_posts`].
-    async fn uncount_posts(&self, author: UserId, ids: &[bson::Uuid]) -> Result<()> {
+    pub(crate) async fn uncount_posts(&self, author: UserId, ids: &[bson::Uuid]) -> Result<()> {
         let mut session = self.begin().await?;
         let uncounted = self
             .coll::<PostDoc>(POSTS)
@@ -457,8 +465,9 @@ impl Store {
     pub(crate) fn shown_without(&self, post: PostDoc, viewer: Option<UserId>, hidden: &Hidden) -> Post {
         let id = PostId(post.id.into());
         let of = |copy: &AuthorDoc| UserId(copy.user_id.into());
-        let recent = post.recent_comments.into_iter().filter(|comment| !hidden.is_silenced(of(&comment.author))).take(RECENT_SHOWN);
-        let mentions = post.mentions.into_iter().filter(|user| !hidden.is_blocked(of(user)));
+        let silenced = |user: UserId| hidden.is_silenced(user) || self.is_deleting(user);
+        let recent = post.recent_comments.into_iter().filter(|comment| !silenced(of(&comment.author))).take(RECENT_SHOWN);
+        let mentions = post.mentions.into_iter().filter(|user| !hidden.is_blocked(of(user)) && !self.is_deleting(of(user)));
         Post {
             id,
             author: self.summary_of(post.author),

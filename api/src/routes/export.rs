@@ -1,0 +1,133 @@
+//! Taking everything along.
+
+use actix_web::{
+    HttpResponse, get,
+    web::{Bytes, Data},
+};
+use futures::TryStreamExt as _;
+use rookery_domain::{
+    SessionId, Timestamp, UserId,
+    credentials::Session,
+    export::{Edge, Export},
+};
+use rookery_storage::Store;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{comments::CommentResponse, posts::PostResponse, users::UserResponse};
+use crate::{
+    auth::Viewer,
+    error::{Problem, Result},
+};
+
+/// One line of an export: what it is, and its data.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(tag = "type", content = "data", rename_all = "snake_case")]
+#[schema(as = ExportLine)]
+pub enum ExportLineResponse {
+    /// The account itself: the first line.
+    Account(ExportedAccount),
+    /// A login.
+    Session(ExportedSession),
+    /// An account that the caller follows or has asked to follow.
+    Follow(ExportedEdge),
+    /// An account that follows the caller or has asked to.
+    Follower(ExportedEdge),
+    /// An account that the caller blocks.
+    Block(ExportedEdge),
+    /// An account that the caller mutes.
+    Mute(ExportedEdge),
+    /// A post of the caller.
+    Post(Box<PostResponse>),
+    /// A comment of the caller.
+    Comment(Box<CommentResponse>),
+}
+
+/// The account as only its owner sees it.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExportedAccount {
+    #[serde(flatten)]
+    user: UserResponse,
+    #[schema(required)]
+    email: Option<String>,
+}
+
+/// A login on one device.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExportedSession {
+    #[schema(value_type = String, format = Uuid)]
+    id: SessionId,
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Timestamp,
+    #[schema(value_type = String, format = DateTime)]
+    last_used_at: Timestamp,
+    user_agent: String,
+}
+
+/// A relation to another account.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExportedEdge {
+    #[schema(value_type = String, format = Uuid)]
+    user_id: UserId,
+    /// Null while it is not counted yet.
+    #[schema(value_type = Option<String>, format = DateTime, required)]
+    since: Option<Timestamp>,
+    /// Whether it waits for consent.
+    requested: bool,
+}
+
+impl From<Edge> for ExportedEdge {
+    fn from(edge: Edge) -> Self {
+        Self { user_id: edge.user, since: edge.since, requested: edge.requested }
+    }
+}
+
+impl From<Session> for ExportedSession {
+    fn from(session: Session) -> Self {
+        Self { id: session.id, created_at: session.created_at, last_used_at: session.last_used_at, user_agent: session.user_agent }
+    }
+}
+
+impl From<Export> for ExportLineResponse {
+    fn from(export: Export) -> Self {
+        match export {
+            Export::Account { user, email } => {
+                let email = email.map(|email| email.as_str().to_owned());
+                Self::Account(ExportedAccount { user: UserResponse::own(*user), email })
+            }
+            Export::Session(session) => Self::Session(session.into()),
+            Export::Follow(edge) => Self::Follow(edge.into()),
+            Export::Follower(edge) => Self::Follower(edge.into()),
+            Export::Block(edge) => Self::Block(edge.into()),
+            Export::Mute(edge) => Self::Mute(edge.into()),
+            Export::Post(post) => Self::Post(Box::new((*post).into())),
+            Export::Comment(comment) => Self::Comment(Box::new((*comment).into())),
+        }
+    }
+}
+
+/// Lines that are sent together: some 16 KB.
+const LINES: usize = 32;
+
+/// Export everything held on one's account
+///
+/// JSON lines (`{"type", "data"}`), streamed as they are read: the account first, then sessions, follows, followers, blocks, posts and comments. Whoever
+/// reads slowly gets what is there when it is read. A stream that breaks off ends without the last chunk.
+#[utoipa::path(tag = "users", responses(
+    (status = 200, description = "Everything, one thing to a line", body = ExportLineResponse, content_type = "application/x-ndjson"),
+))]
+#[get("/me/export")]
+pub(crate) async fn export_me(viewer: Viewer, store: Data<Store>) -> Result<HttpResponse> {
+    let lines = store.export(viewer.user_id).map_err(Problem::from).and_then(|export| std::future::ready(line(export)));
+    let chunks = lines.try_ready_chunks(LINES).map_ok(|lines| Bytes::from(lines.concat())).map_err(|cut| cut.1);
+    Ok(HttpResponse::Ok().content_type("application/x-ndjson").streaming(chunks))
+}
+
+fn line(export: Export) -> Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(&ExportLineResponse::from(export)).map_err(Problem::internal)?;
+    line.push(b'\n');
+    Ok(line)
+}

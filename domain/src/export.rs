@@ -1,0 +1,40 @@
+//! What an account takes with it: everything that the service holds on it, one thing at a time.
+
+use crate::{Email, Timestamp, UserId, comments::Comment, credentials::Session, post::Post, user::User};
+
+/// One thing.
+#[derive(Debug, Clone)]
+pub enum Export {
+    /// The account itself.
+    Account {
+        /// As its profile shows it.
+        user: Box<User>,
+        /// The address, told to nobody else.
+        email: Option<Email>,
+    },
+    /// A login.
+    Session(Session),
+    /// An account that it follows or has asked to follow.
+    Follow(Edge),
+    /// An account that follows it or has asked to.
+    Follower(Edge),
+    /// An account that it blocks.
+    Block(Edge),
+    /// An account that it mutes.
+    Mute(Edge),
+    /// A post that it wrote.
+    Post(Box<Post>),
+    /// A comment that it wrote.
+    Comment(Box<Comment>),
+}
+
+/// A relation to another account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Edge {
+    /// The account at the other end.
+    pub user: UserId,
+    /// Since when; none while it is not counted.
+    pub since: Option<Timestamp>,
+    /// Whether it waits for consent.
+    pub requested: bool,
+}

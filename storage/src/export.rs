@@ -1,0 +1,116 @@
+//! Everything that is held on an account, as a stream: in memory is one batch of one cursor, whatever the account has.
+
+use bson::doc;
+use futures::{
+    FutureExt as _, StreamExt as _, TryStreamExt as _,
+    future::BoxFuture,
+    stream::{self, BoxStream},
+};
+use rookery_domain::{
+    UserId,
+    export::{Edge, Export},
+};
+
+use crate::{
+    Result, Store,
+    blocks::BlockDoc,
+    collections::{BLOCKS, COMMENTS, FOLLOWS, MUTES, POSTS, SESSIONS},
+    comments::CommentDoc,
+    graph::{FollowDoc, FollowState},
+    mutes::MuteDoc,
+    posts::PostDoc,
+    sessions::SessionDoc,
+    store::{b, timestamp},
+};
+
+type Exported = BoxStream<'static, Result<Export>>;
+
+/// Opens the cursor of one kind.
+type Section = fn(Store, UserId) -> BoxFuture<'static, Result<Exported>>;
+
+impl Store {
+    /// Streams everything that is held on an account: the account first, then each kind in the order of an index. The cursors are read as
+    /// the stream is.
+    #[must_use]
+    pub fn export(&self, user: UserId) -> Exported {
+        let sections: [Section; 8] = [
+            |store, user| store.export_account(user).boxed(),
+            |store, user| store.export_sessions(user).boxed(),
+            |store, user| store.export_follows(user).boxed(),
+            |store, user| store.export_followers(user).boxed(),
+            |store, user| store.export_blocks(user).boxed(),
+            |store, user| store.export_mutes(user).boxed(),
+            |store, user| store.export_posts(user).boxed(),
+            |store, user| store.export_comments(user).boxed(),
+        ];
+        let store = self.clone();
+        stream::iter(sections).then(move |section| section(store.clone(), user)).try_flatten().boxed()
+    }
+
+    async fn export_account(self, user: UserId) -> Result<Exported> {
+        let Some(account) = self.account(user).await? else { return Ok(stream::empty().boxed()) };
+        let account = Export::Account { user: Box::new(account.user), email: account.email };
+        Ok(stream::iter([Ok(account)]).boxed())
+    }
+
+    async fn export_sessions(self, user: UserId) -> Result<Exported> {
+        let own = doc! { "userId": b(user), "revokedAt": { "$exists": false } };
+        let found = self.coll::<SessionDoc>(SESSIONS).find(own).await?;
+        Ok(found.map_ok(|session| Export::Session(session.into())).err_into().boxed())
+    }
+
+    async fn export_follows(self, user: UserId) -> Result<Exported> {
+        let own = doc! { "followerId": b(user) };
+        let found = self.coll::<FollowDoc>(FOLLOWS).find(own).sort(doc! { "followerId": 1, "followeeId": 1 }).await?;
+        let standing = found.try_filter(|edge| std::future::ready(edge.state != FollowState::Removed));
+        Ok(standing.map_ok(|edge| Export::Follow(edge_of(&edge, edge.followee()))).err_into().boxed())
+    }
+
+    async fn export_followers(self, user: UserId) -> Result<Exported> {
+        let own = doc! { "followeeId": b(user) };
+        let found = self.coll::<FollowDoc>(FOLLOWS).find(own).sort(doc! { "followeeId": 1, "seq": -1 }).await?;
+        let standing = found.try_filter(|edge| std::future::ready(edge.state != FollowState::Removed));
+        Ok(standing.map_ok(|edge| Export::Follower(edge_of(&edge, edge.follower()))).err_into().boxed())
+    }
+
+    /// Whom the account blocks. Who blocks it is theirs.
+    async fn export_blocks(self, user: UserId) -> Result<Exported> {
+        let found = self.coll::<BlockDoc>(BLOCKS).find(doc! { "blockerId": b(user) }).await?;
+        let edge = |block: BlockDoc| Edge {
+            user: UserId(block.blocked_id.into()),
+            since: Some(timestamp(block.created_at)),
+            requested: false,
+        };
+        Ok(found.map_ok(move |block| Export::Block(edge(block))).err_into().boxed())
+    }
+
+    /// Whom the account mutes.
+    async fn export_mutes(self, user: UserId) -> Result<Exported> {
+        let found = self.coll::<MuteDoc>(MUTES).find(doc! { "muterId": b(user) }).await?;
+        let edge =
+            |mute: MuteDoc| Edge { user: UserId(mute.muted_id.into()), since: Some(timestamp(mute.created_at)), requested: false };
+        Ok(found.map_ok(move |mute| Export::Mute(edge(mute))).err_into().boxed())
+    }
+
+    async fn export_posts(self, user: UserId) -> Result<Exported> {
+        let own = doc! { "author.userId": b(user) };
+        let found = self.coll::<PostDoc>(POSTS).find(own).sort(doc! { "author.userId": 1, "_id": -1 }).await?;
+        let live = found.try_filter(|post| std::future::ready(post.is_live()));
+        Ok(live.map_ok(move |post| Export::Post(Box::new(self.shown(post, Some(user))))).err_into().boxed())
+    }
+
+    async fn export_comments(self, user: UserId) -> Result<Exported> {
+        let own = doc! { "author.userId": b(user) };
+        let found = self.coll::<CommentDoc>(COMMENTS).find(own).sort(doc! { "author.userId": 1, "_id": 1 }).await?;
+        let live = found.try_filter(|comment| std::future::ready(comment.is_live()));
+        let shown = live.err_into().and_then(move |comment| {
+            let shown = self.shown_comment(comment).map(|comment| Export::Comment(Box::new(comment)));
+            std::future::ready(shown)
+        });
+        Ok(shown.boxed())
+    }
+}
+
+fn edge_of(edge: &FollowDoc, user: UserId) -> Edge {
+    Edge { user, since: edge.followed_at.map(timestamp), requested: edge.state == FollowState::Requested }
+}
