@@ -555,20 +555,8 @@ impl Store {
         }
         match (step, edge.seq, counted) {
             (Step::Count, _, Some((seq, at))) => {
-                plan.delta(follower).following += 1;
-                let of = plan.delta(followee);
-                (of.followers, of.seqs, of.at) = (of.followers + 1, of.seqs + 1, Some(at));
-                let mut set = applied(edge);
-                set.insert("seq", seq);
-                set.insert("followedAt", date(at));
-                // There is nothing to merge: no pass of the merger for the hundreds of thousands of follows of an import.
                 let silent = parties.get(&followee).is_some_and(|party| party.posts == 0);
-                if silent && plan.uncounted.as_ref().is_some_and(|authors| !authors.contains(&edge.followee_id)) {
-                    set.insert("merged", true);
-                    plan.unmarked.push(follower);
-                }
-                let update = doc! { "$set": set, "$unset": { "pending": "", "accepted": "", "requestOf": "" } };
-                plan.updates.push(Statement::update(doc! { "_id": edge.id }, update));
+                plan.count(edge, seq, at, silent);
                 if on_pages {
                     plan.pages.push(followee, seq, follower, at);
                 }
@@ -881,6 +869,23 @@ impl Plan {
             unmarked: Vec::new(),
             outcomes: HashMap::new(),
         }
+    }
+
+    /// The edge is counted under this number; `silent`: its followee never had a post counted.
+    fn count(&mut self, edge: &FollowDoc, seq: i64, at: Timestamp, silent: bool) {
+        self.delta(edge.follower()).following += 1;
+        let of = self.delta(edge.followee());
+        (of.followers, of.seqs, of.at) = (of.followers + 1, of.seqs + 1, Some(at));
+        let mut set = applied(edge);
+        set.insert("seq", seq);
+        set.insert("followedAt", date(at));
+        // There is nothing to merge: no pass of the merger for the hundreds of thousands of follows of an import.
+        if silent && self.uncounted.as_ref().is_some_and(|authors| !authors.contains(&edge.followee_id)) {
+            set.insert("merged", true);
+            self.unmarked.push(edge.follower());
+        }
+        let update = doc! { "$set": set, "$unset": { "pending": "", "accepted": "", "requestOf": "" } };
+        self.updates.push(Statement::update(doc! { "_id": edge.id }, update));
     }
 
     fn delta(&mut self, user: UserId) -> &mut Delta {
