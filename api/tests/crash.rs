@@ -11,11 +11,10 @@ use std::{
 
 use futures::future::join_all;
 use reqwest::{Client, Method, StatusCode};
-use rookery_domain::{Handle, Limit, PostId, UserId};
+use rookery_domain::{Limit, PostId, UserId};
 use rookery_storage::{
-    Settings, Store, new_id, now,
-    testing::{OwnServer, TestDatabase},
-    users::{Created, NewUser},
+    Settings, Store,
+    testing::{OwnServer, TestDatabase, user},
     verify,
 };
 use serde_json::{Value, json};
@@ -107,20 +106,7 @@ async fn database(settings: Settings) -> (OwnServer, TestDatabase) {
 }
 
 async fn users(store: &Store, n: usize) -> Vec<UserId> {
-    join_all((0..n).map(|_| async {
-        let id = UserId(new_id());
-        let new = NewUser {
-            id,
-            handle: Handle::parse(&id.0.simple().to_string()[2..]).unwrap(),
-            email: None,
-            display_name: "Somebody".to_owned(),
-            password_hash: None,
-            now: now(),
-        };
-        assert!(matches!(store.create_user(new).await.unwrap(), Created::Now(_)));
-        id
-    }))
-    .await
+    join_all((0..n).map(|_| user(store))).await
 }
 
 /// Waits until nothing is left to do and every invariant holds.

@@ -110,6 +110,15 @@ impl CommentDoc {
     }
 }
 
+/// A comment, and the post that it is under.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CommentPlace {
+    #[serde(rename = "_id")]
+    pub id: bson::Uuid,
+    pub post_id: bson::Uuid,
+}
+
 /// The part of a post that decides who may read and write under it, and that lists of comments need.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]

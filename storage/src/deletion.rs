@@ -26,6 +26,7 @@ use serde::Deserialize;
 use crate::{
     Result, Store,
     collections::{BLOCKS, COMMENTS, FOLLOWS, MUTES, POSTS, SESSIONS, TIMELINE_ENTRIES, TIMELINES, USERS},
+    comments::CommentPlace,
     credentials::Attempts,
     graph::{Applier, FollowDoc, IdDoc},
     jobs::{Batch, Checkpoint, Stage, Then},
@@ -118,14 +119,6 @@ struct SeqDoc {
     #[serde(rename = "_id")]
     id: bson::Uuid,
     seq: i64,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct CommentPart {
-    #[serde(rename = "_id")]
-    id: bson::Uuid,
-    post_id: bson::Uuid,
 }
 
 #[derive(Debug, Deserialize)]
@@ -355,9 +348,9 @@ impl Store {
     /// stays as a tombstone, which names nobody.
     async fn delete_comments_of(&self, user: UserId) -> Result<Did> {
         let own = doc! { "author.userId": b(user) };
-        let comments = self.coll::<CommentPart>(COMMENTS);
+        let comments = self.coll::<CommentPlace>(COMMENTS);
         let found = comments.find(own).limit(COMMENTS_BATCH).projection(doc! { "postId": 1 }).await?;
-        let found: Vec<CommentPart> = found.try_collect().await?;
+        let found: Vec<CommentPlace> = found.try_collect().await?;
         if found.is_empty() {
             return Ok(Did::Nothing);
         }

@@ -28,7 +28,7 @@ use crate::{
     Result, Store,
     collections::POSTS,
     heads::Head,
-    posts::{PostDoc, PostState},
+    posts::PostDoc,
     relations::Relations,
     store::{b, now},
     time_page::{self, Extent, Slice},
@@ -243,8 +243,7 @@ impl Store {
     async fn shown_acts(&self, reader: &Reader, acts: &[Act]) -> Result<Vec<(Uuid, FeedItem)>> {
         let ids: Vec<bson::Uuid> = acts.iter().map(|act| b(act.post)).collect();
         let found = self.coll::<PostDoc>(POSTS).find(doc! { "_id": { "$in": ids } }).await?;
-        let live =
-            found.try_filter(|post| std::future::ready(post.state == PostState::Live && !self.is_deleting(post.author_id())));
+        let live = found.try_filter(|post| std::future::ready(post.is_live() && !self.is_deleting(post.author_id())));
         let posts: Vec<PostDoc> = live.try_collect().await?;
         let hidden = match &reader.relations.hidden {
             Some(hidden) => Cow::Borrowed(hidden),

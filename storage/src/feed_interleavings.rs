@@ -12,7 +12,7 @@ use std::time::Duration;
 use bson::{Document, doc};
 use futures::TryStreamExt as _;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng, seq::IndexedRandom as _};
-use rookery_domain::{Handle, Limit, PostId, UserId, fanout::FeedModel, ids, post::Visibility};
+use rookery_domain::{Limit, PostId, UserId, fanout::FeedModel, ids, post::Visibility};
 use uuid::Uuid;
 
 use crate::{
@@ -22,9 +22,8 @@ use crate::{
     pending::Progress,
     posts::{Deleted, NewPost, PostDoc, PostState},
     store::{b, date, new_id, now},
-    testing::TestDatabase,
+    testing::{TestDatabase, user, user_with},
     timelines::Turn,
-    users::{Created, NewUser},
     verify,
 };
 
@@ -187,23 +186,6 @@ impl World {
         let drift = verify::verify(self.store()).await.unwrap();
         assert!(drift.is_empty(), "{drift:#?}");
     }
-}
-
-async fn user(store: &Store) -> UserId {
-    user_made(store, UserId(new_id())).await
-}
-
-async fn user_made(store: &Store, id: UserId) -> UserId {
-    let new = NewUser {
-        id,
-        handle: Handle::parse(&id.0.simple().to_string()[2..]).unwrap(),
-        email: None,
-        display_name: "Somebody".to_owned(),
-        password_hash: None,
-        now: id.time(),
-    };
-    assert!(matches!(store.create_user(new).await.unwrap(), Created::Now(_)));
-    id
 }
 
 async fn post(store: &Store, author: UserId, id: PostId) -> PostId {
@@ -382,7 +364,7 @@ async fn a_post_made_while_a_follow_is_merged_reaches_its_reader_through_its_fan
     world.deliver().await;
     world.assert_feed("delivered").await;
     world.store().merge_acts(world.rita, &old).await.unwrap();
-    world.store().mark_merged(world.rita, std::slice::from_ref(&edge)).await.unwrap();
+    world.store().mark_merged(std::slice::from_ref(&edge)).await.unwrap();
     assert_eq!(world.entries().await, 1);
     world.assert_at_rest().await;
 }
@@ -483,7 +465,7 @@ async fn a_merge_marks_only_the_follow_that_it_was_made_for() {
     let second = world.write_follow().await;
     assert_eq!(first.id, second.id);
     world.store().merge_acts(world.rita, &old).await.unwrap();
-    world.store().mark_merged(world.rita, std::slice::from_ref(&first)).await.unwrap();
+    world.store().mark_merged(std::slice::from_ref(&first)).await.unwrap();
     world.assert_feed("the first follow's merge has ended").await;
     assert_eq!(world.entries().await, 0);
     world.assert_at_rest().await;
@@ -570,8 +552,8 @@ async fn a_post_that_is_delivered_below_a_trimmed_window_is_shown_once() {
 #[tokio::test]
 async fn what_is_older_than_an_entry_may_be_is_pulled() {
     let db = TestDatabase::new().await;
-    let rita = user_made(db.store(), UserId(id_of(DAY * 90))).await;
-    let alice = user_made(db.store(), UserId(id_of(DAY * 89))).await;
+    let rita = user_with(db.store(), UserId(id_of(DAY * 90))).await;
+    let alice = user_with(db.store(), UserId(id_of(DAY * 89))).await;
     let world = World { db, alice, rita };
     world.follow().await;
     let old = post(world.store(), alice, PostId(id_of(DAY * 70))).await;
@@ -592,7 +574,7 @@ async fn a_post_of_an_earlier_id_is_pulled_by_a_process_that_has_seen_later_ones
     let db = TestDatabase::with(Settings { feed_model: FeedModel::Pull, ..Settings::default() }).await;
     let mut world = World::of(db).await;
     // Registered before all of it, so that it is in her window.
-    world.rita = user_made(world.store(), UserId(id_of(DAY))).await;
+    world.rita = user_with(world.store(), UserId(id_of(DAY))).await;
     let carol = user(world.store()).await;
     world.follow().await;
     let other = world.db.second_store().await;
@@ -612,7 +594,7 @@ async fn a_slice_that_is_cut_over_many_authors_loses_no_post() {
     const AUTHORS: usize = 210;
     let mut world = World::of(TestDatabase::with(Settings { feed_model: FeedModel::Pull, ..Settings::default() }).await).await;
     // Registered long ago, so that all posts are in one slice of her feed.
-    world.rita = user_made(world.store(), UserId(id_of(DAY * 10))).await;
+    world.rita = user_with(world.store(), UserId(id_of(DAY * 10))).await;
     let mut authors = Vec::new();
     for _ in 0..AUTHORS {
         authors.push(user(world.store()).await);
@@ -680,7 +662,7 @@ async fn a_head_is_told_of_each_new_post_and_hands_over_to_the_database_below_it
     /// More than a head holds.
     const POSTS_OF_ALICE: usize = 230;
     let mut world = World::of(TestDatabase::with(Settings { feed_model: FeedModel::Pull, ..Settings::default() }).await).await;
-    world.rita = user_made(world.store(), UserId(id_of(DAY))).await;
+    world.rita = user_with(world.store(), UserId(id_of(DAY))).await;
     world.follow().await;
     let mut posts = Vec::new();
     for _ in 0..POSTS_OF_ALICE {
@@ -755,7 +737,7 @@ async fn advance(world: &World, act: Act, state: State, ids: &[PostId]) -> Optio
             Some(State::Filled(edge))
         }
         (_, State::Filled(edge)) => {
-            store.mark_merged(world.rita, std::slice::from_ref(&*edge)).await.unwrap();
+            store.mark_merged(std::slice::from_ref(&*edge)).await.unwrap();
             None
         }
         (Act::Unfollow, _) => {

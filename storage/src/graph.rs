@@ -29,15 +29,12 @@ use crate::{
     mutes::MuteDoc,
     overflow::PageChanges,
     pending::{Attempt, Progress, attempt, in_batches},
-    store::{b, commit, date, new_id, now, timestamp, until_no_conflict},
+    store::{ANSWER, b, commit, date, new_id, now, timestamp, until_no_conflict},
     users::UserState,
 };
 
 /// Edges that one transaction applies: a batch of 500 takes some 50 ms on the embedded database, and its lease lasts 10 s.
 pub(crate) const BATCH: usize = 500;
-
-/// Documents in one answer of the server, whose own habit is a hundred.
-const ANSWER: u32 = 1_000;
 
 /// Leases of the applier for one followee.
 pub(crate) const LEASE_PREFIX: &str = "follows:";

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use bson::{Document, doc};
 use futures::TryStreamExt as _;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
-use rookery_domain::{Handle, UserId, graph::FollowRefusal};
+use rookery_domain::{UserId, graph::FollowRefusal};
 
 use crate::{
     Settings, Store,
@@ -21,9 +21,9 @@ use crate::{
     lease::Lease,
     overflow::PageDoc,
     pending::Progress,
-    store::{b, date, new_id, now},
-    testing::TestDatabase,
-    users::{Created, NewUser, OutlierState, UserDoc},
+    store::{b, date, now},
+    testing::{TestDatabase, merges, user},
+    users::{OutlierState, UserDoc},
     verify,
 };
 
@@ -152,20 +152,6 @@ impl World {
         assert_eq!(self.account().await.counters.followers, followers, "the counter");
         assert_verified(self.store()).await;
     }
-}
-
-async fn user(store: &Store) -> UserId {
-    let id = UserId(new_id());
-    let new = NewUser {
-        id,
-        handle: Handle::parse(&id.0.simple().to_string()[2..]).unwrap(),
-        email: None,
-        display_name: "Somebody".to_owned(),
-        password_hash: None,
-        now: now(),
-    };
-    assert!(matches!(store.create_user(new).await.unwrap(), Created::Now(_)));
-    id
 }
 
 async fn write(store: &Store, follower: UserId, followee: UserId) -> Written {
@@ -378,18 +364,6 @@ async fn no_order_of_a_follow_and_a_block_leaves_an_edge_or_a_wrong_answer() {
         Apply,
     }
     use Step::{Apply, Check, Mark, Sweep, Write};
-
-    /// All orders of two sequences, each in its own order.
-    fn merges(one: &[Step], other: &[Step]) -> Vec<Vec<Step>> {
-        match (one.split_first(), other.split_first()) {
-            (None, _) => vec![other.to_vec()],
-            (_, None) => vec![one.to_vec()],
-            (Some((a, rest)), Some((c, others))) => {
-                let first = merges(rest, other).into_iter().map(|tail| [vec![*a], tail].concat());
-                first.chain(merges(one, others).into_iter().map(|tail| [vec![*c], tail].concat())).collect()
-            }
-        }
-    }
 
     let db = TestDatabase::new().await;
     let store = db.store();

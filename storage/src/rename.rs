@@ -13,11 +13,11 @@ use bson::{Document, doc};
 use futures::TryStreamExt as _;
 use mongodb::ClientSession;
 use rookery_domain::{Handle, JobId, Timestamp, UserId, ids, jobs::JobKind, page::LATE_MS, user::User};
-use serde::Deserialize;
 
 use crate::{
     Result, Store,
     collections::{COMMENTS, POSTS, USERS},
+    comments::CommentPlace,
     graph::IdDoc,
     jobs::{Batch, Checkpoint, Stage, Then},
     posts::AuthorDoc,
@@ -38,14 +38,6 @@ pub enum Edited {
     HandleTaken,
     /// There is no such live account.
     Gone,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct CommentPart {
-    #[serde(rename = "_id")]
-    id: bson::Uuid,
-    post_id: bson::Uuid,
 }
 
 impl Store {
@@ -121,9 +113,9 @@ impl Store {
 
     async fn rename_comments(&self, profile: &AuthorDoc, at: Checkpoint, asked: Timestamp) -> Result<Batch> {
         let own = doc! { "author.userId": profile.user_id, "_id": { "$gt": begin(at, asked) } };
-        let comments = self.coll::<CommentPart>(COMMENTS);
+        let comments = self.coll::<CommentPlace>(COMMENTS);
         let comments = comments.find(own).sort(doc! { "_id": 1 }).limit(COPIES).projection(doc! { "postId": 1 }).await?;
-        let comments: Vec<CommentPart> = comments.try_collect().await?;
+        let comments: Vec<CommentPlace> = comments.try_collect().await?;
         let ids: Vec<bson::Uuid> = comments.iter().map(|comment| comment.id).collect();
         // Only where it still names its author: it may have become a tombstone since it was read.
         let these = doc! { "_id": { "$in": &ids }, "author.userId": profile.user_id };

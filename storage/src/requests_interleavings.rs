@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use bson::{Document, doc};
 use futures::future::join_all;
-use rookery_domain::{Handle, Limit, UserId, graph::FollowRefusal};
+use rookery_domain::{Limit, UserId, graph::FollowRefusal};
 
 use crate::{
     Settings, Store,
@@ -16,28 +16,11 @@ use crate::{
     pending::Progress,
     profiles::ProfileEdit,
     rename::Edited,
-    store::{b, new_id, now, until_no_conflict},
-    testing::TestDatabase,
-    users::{Created, NewUser, UserDoc, UserRef},
+    store::{b, new_id, until_no_conflict},
+    testing::{TestDatabase, merges, somebody, user},
+    users::{UserDoc, UserRef},
     verify,
 };
-
-fn somebody(id: UserId) -> NewUser {
-    NewUser {
-        id,
-        handle: Handle::parse(&id.0.simple().to_string()[2..]).unwrap(),
-        email: None,
-        display_name: "Somebody".to_owned(),
-        password_hash: None,
-        now: now(),
-    }
-}
-
-async fn user(store: &Store) -> UserId {
-    let id = UserId(new_id());
-    assert!(matches!(store.create_user(somebody(id)).await.unwrap(), Created::Now(_)));
-    id
-}
 
 /// The first half of a change of privacy: the mark.
 async fn mark_private(store: &Store, user: UserId, private: bool) {
@@ -105,18 +88,6 @@ enum Step {
     Apply,
 }
 use Step::{Accept, AcceptAll, Apply, Ask, Cancel, Consent, GoPrivate, GoPublic, Mark, Read, Settle, Sweep, Write};
-
-/// All orders of two sequences, each in its own order.
-fn merges(one: &[Step], other: &[Step]) -> Vec<Vec<Step>> {
-    match (one.split_first(), other.split_first()) {
-        (None, _) => vec![other.to_vec()],
-        (_, None) => vec![one.to_vec()],
-        (Some((a, rest)), Some((c, others))) => {
-            let first = merges(rest, other).into_iter().map(|tail| [vec![*a], tail].concat());
-            first.chain(merges(one, others).into_iter().map(|tail| [vec![*c], tail].concat())).collect()
-        }
-    }
-}
 
 /// All orders of two acts, each as far as it comes before it crashes, and with a round of the applier at every place between.
 fn orders(one: &[Step], other: &[Step]) -> Vec<Vec<Step>> {

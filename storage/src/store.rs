@@ -24,6 +24,10 @@ use crate::{
     shared::Shared,
 };
 
+/// Documents in one answer of the server, where a list may be longer than its own habit of a hundred: each further answer is a round
+/// trip.
+pub(crate) const ANSWER: u32 = 1_000;
+
 /// What the store decides by; the same in every process of one deployment, but for the feed model.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {

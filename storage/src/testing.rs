@@ -16,12 +16,15 @@ use std::{
 
 use bson::doc;
 use mongodb::Client;
+use rookery_domain::{Handle, UserId};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::OnceCell;
 
 use crate::{
     Settings, Store,
     embedded::{Embedded, EmbeddedOptions},
+    new_id,
+    users::{Created, NewUser},
 };
 
 /// Tests hold little data, and several test processes may run at a time.
@@ -222,6 +225,44 @@ impl Drop for ScratchFolder {
         drop(self.janitor.stdin.take());
         if self.janitor.wait().is_err() {
             tracing::warn!(folder = %self.path.display(), "a test folder may not have been removed");
+        }
+    }
+}
+
+/// An account with this id whose handle and name say nothing, made at the time of its id.
+#[must_use]
+pub fn somebody(id: UserId) -> NewUser {
+    NewUser {
+        id,
+        handle: Handle::parse(&id.0.simple().to_string()[2..]).expect("thirty hexadecimal digits"),
+        email: None,
+        display_name: "Somebody".to_owned(),
+        password_hash: None,
+        now: id.time(),
+    }
+}
+
+/// Makes [`somebody`] with this id.
+pub async fn user_with(store: &Store, id: UserId) -> UserId {
+    let created = store.create_user(somebody(id)).await.expect("the database takes an account");
+    assert!(matches!(created, Created::Now(_)), "{created:?}");
+    id
+}
+
+/// Makes [`somebody`] new.
+pub async fn user(store: &Store) -> UserId {
+    user_with(store, UserId(new_id())).await
+}
+
+/// All orders of two sequences, each in its own order.
+#[must_use]
+pub fn merges<T: Copy>(one: &[T], other: &[T]) -> Vec<Vec<T>> {
+    match (one.split_first(), other.split_first()) {
+        (None, _) => vec![other.to_vec()],
+        (_, None) => vec![one.to_vec()],
+        (Some((a, rest)), Some((c, others))) => {
+            let first = merges(rest, other).into_iter().map(|tail| [vec![*a], tail].concat());
+            first.chain(merges(one, others).into_iter().map(|tail| [vec![*c], tail].concat())).collect()
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::{
     graph::{FollowDoc, FollowState, IdDoc},
     pending::Progress,
     posts::{DeliveryState, PostDoc, PostState},
-    store::{b, date, now},
+    store::{ANSWER, b, date, now},
 };
 
 /// Entries in one insert. Some 20 ms on the embedded database; the memory of a fan-out is one batch, whatever the number of followers.
@@ -33,9 +33,6 @@ const BATCH: i64 = 1_000;
 /// Batches that a worker delivers of one post before it takes the next: a large fan-out goes to the back of the queue, and does not
 /// hold up the small ones behind it.
 const TURN: usize = 5;
-
-/// Documents in one answer of the server, whose own habit is a hundred.
-const ANSWER: u32 = 1_000;
 
 /// Followees of one reader whose posts are merged together: branches of one query.
 const FOLLOWEES: usize = 100;
@@ -320,9 +317,7 @@ impl Store {
             edges.into_iter().partition(|edge| silent.contains(&edge.followee_id) && !uncounted.contains(&edge.followee_id));
         let done = silent.len() + others.len();
         if !silent.is_empty() {
-            let followers: Vec<UserId> = silent.iter().map(FollowDoc::follower).collect();
-            self.relations_changed(&followers).await?;
-            self.set_merged(&silent).await?;
+            self.mark_merged(&silent).await?;
         }
         let mut by_follower: HashMap<UserId, Vec<FollowDoc>> = HashMap::new();
         for edge in others {
@@ -353,7 +348,7 @@ impl Store {
                 None => break,
             }
         }
-        self.mark_merged(follower, edges).await
+        self.mark_merged(edges).await
     }
 
     /// A batch of the followees' posts, oldest first, from an id on; but for those that are pulled for good, which stay pulled. The second
@@ -385,14 +380,11 @@ impl Store {
         self.insert_entries(acts.iter().map(entry).collect()).await
     }
 
-    /// Marks edges of one follower merged, those that are still the follows that the posts were read for. Before that it says that the
-    /// follower's relations changed, in case a follow's request crashed before it did: until an edge is merged nobody keeps it.
-    pub(crate) async fn mark_merged(&self, follower: UserId, edges: &[FollowDoc]) -> Result<()> {
-        self.relations_changed(&[follower]).await?;
-        self.set_merged(edges).await
-    }
-
-    async fn set_merged(&self, edges: &[FollowDoc]) -> Result<()> {
+    /// Marks edges merged, those that are still the follows that the posts were read for. Before that it says that their followers'
+    /// relations changed, in case a follow's request crashed before it did: until an edge is merged nobody keeps it.
+    pub(crate) async fn mark_merged(&self, edges: &[FollowDoc]) -> Result<()> {
+        let followers: HashSet<UserId> = edges.iter().map(FollowDoc::follower).collect();
+        self.relations_changed(&followers.into_iter().collect::<Vec<_>>()).await?;
         // A wish is of one edge alone.
         let (ids, wishes): (Vec<_>, Vec<_>) = edges.iter().map(|edge| (edge.id, edge.wish)).unzip();
         let these = doc! { "_id": { "$in": ids }, "wish": { "$in": wishes }, "merged": false };

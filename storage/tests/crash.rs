@@ -12,15 +12,14 @@ use std::{
 };
 
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
-use rookery_domain::{CommentId, Handle, PostId, UserId, post::Visibility};
+use rookery_domain::{CommentId, PostId, UserId, post::Visibility};
 use rookery_storage::{
     Result, Settings, Store,
     comments::NewComment,
-    new_id, now,
+    new_id,
     pending::Progress,
     posts::NewPost,
-    testing::OwnServer,
-    users::{Created, NewUser},
+    testing::{OwnServer, user},
     verify,
 };
 
@@ -36,20 +35,6 @@ struct Told {
     follows: BTreeMap<(UserId, UserId), Option<bool>>,
     posts: BTreeMap<PostId, Option<bool>>,
     comments: BTreeMap<CommentId, Option<bool>>,
-}
-
-async fn user(store: &Store) -> UserId {
-    let id = UserId(new_id());
-    let new = NewUser {
-        id,
-        handle: Handle::parse(&id.0.simple().to_string()[2..]).unwrap(),
-        email: None,
-        display_name: "Somebody".to_owned(),
-        password_hash: None,
-        now: now(),
-    };
-    assert!(matches!(store.create_user(new).await.unwrap(), Created::Now(_)));
-    id
 }
 
 /// Follows, posts and comments until it is told to stop, and notes what was acknowledged.

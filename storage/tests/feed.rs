@@ -6,13 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng, seq::IndexedRandom as _};
-use rookery_domain::{Handle, Limit, Page, PostId, UserId, fanout::FeedModel, feed::FeedItem, page::TimeCursor, post::Visibility};
+use rookery_domain::{Limit, Page, PostId, UserId, fanout::FeedModel, feed::FeedItem, page::TimeCursor, post::Visibility};
 use rookery_storage::{
     Settings, Store, new_id, now,
     pending::Progress,
     posts::{Deleted, NewPost},
-    testing::TestDatabase,
-    users::{Created, NewUser},
+    testing::{TestDatabase, user},
     verify,
 };
 
@@ -36,20 +35,6 @@ impl Oracle {
         let seen = |author: UserId| author == reader || self.follows.contains(&(reader, author));
         self.posts.iter().rev().filter(|(_, author)| seen(**author)).map(|(post, _)| *post).collect()
     }
-}
-
-async fn user(store: &Store) -> UserId {
-    let id = UserId(new_id());
-    let new = NewUser {
-        id,
-        handle: Handle::parse(&id.0.simple().to_string()[2..]).unwrap(),
-        email: None,
-        display_name: "Somebody".to_owned(),
-        password_hash: None,
-        now: now(),
-    };
-    assert!(matches!(store.create_user(new).await.unwrap(), Created::Now(_)));
-    id
 }
 
 fn ids(page: &Page<FeedItem, TimeCursor>) -> Vec<PostId> {

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use futures::future::join_all;
 use rookery_domain::{
-    Handle, Limit, Timestamp, UserId,
+    Limit, UserId,
     graph::FollowRefusal,
     page::{EdgeCursor, SeqCursor},
 };
@@ -14,24 +14,10 @@ use rookery_storage::{
     Settings, Store,
     graph::Followed,
     pending::Progress,
-    testing::TestDatabase,
-    users::{Created, NewUser, UserRef},
+    testing::{TestDatabase, user},
+    users::UserRef,
     verify,
 };
-
-async fn user(store: &Store) -> UserId {
-    let id = UserId(uuid::Uuid::now_v7());
-    let new = NewUser {
-        id,
-        handle: Handle::parse(&id.0.simple().to_string()[2..]).unwrap(),
-        email: None,
-        display_name: "Somebody".to_owned(),
-        password_hash: None,
-        now: Timestamp::from_millis(1_764_000_000_000),
-    };
-    assert!(matches!(store.create_user(new).await.unwrap(), Created::Now(_)));
-    id
-}
 
 async fn users(store: &Store, n: usize) -> Vec<UserId> {
     join_all((0..n).map(|_| user(store))).await

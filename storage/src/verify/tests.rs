@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails where something is missing")]
 
 use bson::{Bson, Document, doc};
-use rookery_domain::{CommentId, Handle, PostId, UserId, ids, post::Visibility};
+use rookery_domain::{CommentId, PostId, UserId, ids, post::Visibility};
 
 use super::*;
 use crate::{
@@ -13,8 +13,7 @@ use crate::{
     pending::Progress,
     posts::NewPost,
     store::{b, date, new_id, now},
-    testing::TestDatabase,
-    users::NewUser,
+    testing::{TestDatabase, user},
 };
 
 /// A small world at rest: Alice, an outlier with two pages' worth of nothing special, writes; Bob follows her and comments.
@@ -93,20 +92,6 @@ impl World {
         let drift = verify(self.db.store()).await.unwrap();
         assert_eq!(summary(&drift).into_keys().collect::<Vec<_>>(), kinds, "{drift:#?}");
     }
-}
-
-async fn user(store: &Store) -> UserId {
-    let id = UserId(new_id());
-    let new = NewUser {
-        id,
-        handle: Handle::parse(&id.0.simple().to_string()[2..]).unwrap(),
-        email: None,
-        display_name: "Somebody".to_owned(),
-        password_hash: None,
-        now: now(),
-    };
-    store.create_user(new).await.unwrap();
-    id
 }
 
 async fn settle(store: &Store) {
