@@ -14,6 +14,7 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
+    future::Future,
     sync::{PoisonError, RwLock},
     time::{Duration, Instant},
 };
@@ -24,7 +25,7 @@ use rookery_domain::{JobId, UserId, jobs::JobKind};
 use serde::Deserialize;
 
 use crate::{
-    Result, Store,
+    Error, Result, Store,
     collections::{BLOCKS, COMMENTS, FOLLOWS, MUTES, POSTS, SESSIONS, TIMELINE_ENTRIES, TIMELINES, USERS},
     comments::CommentPlace,
     credentials::Attempts,
@@ -201,6 +202,8 @@ impl Store {
                 self.delete_parent(user).await?;
                 return Ok(Batch { items: 1, then: Then::Finished });
             }
+            // Of other kinds of jobs.
+            _ => Did::Nothing,
         };
         Ok(done.batch(at))
     }
@@ -268,6 +271,19 @@ impl Store {
             self.drain_follows(followee).await?;
         }
         Ok(edges.len() - self.edges_left(edges).await?.len())
+    }
+
+    /// Removes every edge to and from an account that does not exist, and uncounts it at the other end.
+    pub(crate) async fn delete_edges_of(&self, user: UserId) -> Result<()> {
+        for edges in [doc! { "followeeId": b(user) }, doc! { "followerId": b(user) }] {
+            until_nothing(|| self.delete_edges_where(edges.clone())).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes every post of an account that does not exist, and what stands under them.
+    pub(crate) async fn delete_all_posts_of(&self, user: UserId) -> Result<()> {
+        until_nothing(|| self.delete_posts_of(user)).await
     }
 
     async fn edges_left(&self, edges: &[bson::Uuid]) -> Result<Vec<FollowDoc>> {
@@ -427,6 +443,23 @@ impl Store {
         let found = self.coll::<IdDoc>(USERS).find(doc! { "state": "deleting" }).projection(doc! { "_id": 1 }).await?;
         self.deleting().replace(found.map_ok(|user| UserId(user.id.into())).try_collect().await?);
         Ok(())
+    }
+}
+
+/// Repeats batches until nothing is left; where others are at it for long, that is a fault ([`Error::Busy`]).
+async fn until_nothing<F: Future<Output = Result<Did>>>(mut batch: impl FnMut() -> F) -> Result<()> {
+    const PAUSE: Duration = Duration::from_millis(50);
+    let mut waited = 0;
+    loop {
+        match batch().await? {
+            Did::Nothing => return Ok(()),
+            Did::Some(_) => waited = 0,
+            Did::Waits if waited > 600 => return Err(Error::Busy),
+            Did::Waits => {
+                waited += 1;
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
     }
 }
 

@@ -29,6 +29,7 @@ pub mod jobs;
 mod lease;
 pub mod migrations;
 pub mod mutes;
+pub mod outlier_list;
 mod overflow;
 pub mod pending;
 pub mod posts;

@@ -79,7 +79,7 @@ fn page_id(user: bson::Uuid, page: i64) -> Document {
 }
 
 /// All pages of an account from one page to before another.
-fn pages(user: bson::Uuid, from: i64, to: i64) -> Document {
+pub(crate) fn pages(user: bson::Uuid, from: i64, to: i64) -> Document {
     doc! { "_id": { "$gte": page_id(user, from), "$lt": page_id(user, to) } }
 }
 
@@ -263,7 +263,7 @@ impl Store {
     }
 
     /// Deletes all pages of an account. True: there were some.
-    async fn drop_pages(&self, lease: &Lease, user: UserId) -> Result<bool> {
+    pub(crate) async fn drop_pages(&self, lease: &Lease, user: UserId) -> Result<bool> {
         until_no_conflict(|| async {
             let mut session = self.begin().await?;
             if !lease.hold(&mut session).await? {

@@ -223,7 +223,7 @@ async fn a_deletion_is_finished_wherever_its_worker_was_killed() {
         world.store().mark_account(world.alice).await.unwrap().unwrap();
         let mut job = world.store().claim_job().await.unwrap().unwrap();
         for n in 1..=batches {
-            let batch = world.store().job_batch(&job).await.unwrap();
+            let batch = world.store().job_batch(&mut job).await.unwrap();
             let Then::On(checkpoint) = batch.then else { panic!("{batch:?}") };
             if n < batches || noted {
                 assert!(world.store().advance_job(&mut job, checkpoint, batch.items).await.unwrap());
@@ -243,7 +243,7 @@ async fn a_worker_that_lost_its_claim_notes_nothing() {
     let store = world.store();
     store.mark_account(world.alice).await.unwrap().unwrap();
     let mut slow = store.claim_job().await.unwrap().unwrap();
-    let batch = store.job_batch(&slow).await.unwrap();
+    let batch = store.job_batch(&mut slow).await.unwrap();
     store.lapse_job_claims().await.unwrap();
     let mut fast = store.claim_job().await.unwrap().unwrap();
     let Then::On(checkpoint) = batch.then else { panic!("{batch:?}") };
