@@ -184,6 +184,33 @@ impl Api {
         check(followed.state == "following", "a public account that is not followed at once")
     }
 
+    /// Stops following an account.
+    pub(crate) async fn unfollow(&self, caller: &Account, user: Uuid) -> Result<(), Failure> {
+        self.done(self.http.delete(self.url(&format!("/users/{user}/follow"))), caller).await
+    }
+
+    /// Blocks an account.
+    pub(crate) async fn block(&self, caller: &Account, user: Uuid) -> Result<(), Failure> {
+        self.done(self.http.put(self.url(&format!("/users/{user}/block"))), caller).await
+    }
+
+    /// Stops blocking an account.
+    pub(crate) async fn unblock(&self, caller: &Account, user: Uuid) -> Result<(), Failure> {
+        self.done(self.http.delete(self.url(&format!("/users/{user}/block"))), caller).await
+    }
+
+    /// Deletes the caller's account.
+    pub(crate) async fn delete_account(&self, caller: &Account, password: &str) -> Result<(), Failure> {
+        let request = self.http.delete(self.url("/me")).bearer_auth(&caller.token).json(&json!({"password": password}));
+        let deleted: Value = self.json(request, 202).await?;
+        check(deleted["jobId"].is_string(), "a deletion without its job")
+    }
+
+    /// A call that is answered by nothing but its being done.
+    async fn done(&self, request: RequestBuilder, caller: &Account) -> Result<(), Failure> {
+        self.send(request.bearer_auth(&caller.token), 204).await.map(drop)
+    }
+
     /// Writes a post.
     pub(crate) async fn post(&self, caller: &Account, text: &str) -> Result<(), Failure> {
         let request = self.http.post(self.url("/posts")).bearer_auth(&caller.token).json(&json!({"text": text}));

@@ -2,6 +2,7 @@
 
 mod cast;
 mod celebrity;
+mod churn;
 mod client;
 mod edges;
 mod graph;
@@ -24,6 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::{
     cast::{Cast, Troupe},
     celebrity::{Scenario, Sizes},
+    churn::Churn,
     client::Api,
     graph::Graph,
     limits::Raw,
@@ -56,6 +58,8 @@ enum Command {
 enum Run {
     /// Follow storms, posts, fan-out, feeds and follower pages around accounts with very many followers.
     Celebrity(Box<CelebrityArguments>),
+    /// Accounts that become celebrities and cease to be again and again, under many callers of two services; ends with `rookery verify`.
+    Churn(ChurnArguments),
 }
 
 /// Which graph.
@@ -159,6 +163,52 @@ struct CelebrityArguments {
     verify: bool,
 }
 
+#[derive(Debug, Args)]
+struct ChurnArguments {
+    /// Acts in all [default: 100000, with --quick 2000].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    operations: Option<u64>,
+    /// Callers at a time [default: 64, with --quick 16].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    callers: Option<u16>,
+    /// Accounts that hover about the threshold [default: 6, with --quick 3].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    celebrities: Option<u64>,
+    /// Accounts that follow them and cease to [default: 300, with --quick 60].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    fans: Option<u64>,
+    /// Followers at which an account is a celebrity [default: a third of the fans].
+    #[arg(long, value_name = "FOLLOWERS", value_parser = clap::value_parser!(u64).range(1..))]
+    celebrity_threshold: Option<u64>,
+    /// Services that run on the one database.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=8))]
+    services: u8,
+    /// An empty or new folder for the data of the run, which is kept [default: a temporary one].
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// The `rookery` program [default: beside this one].
+    #[arg(long, value_name = "PATH")]
+    rookery: Option<PathBuf>,
+    /// A small run, to see that everything works.
+    #[arg(long)]
+    quick: bool,
+    /// Write the report to this file as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+impl ChurnArguments {
+    fn sizes(&self) -> churn::Sizes {
+        let or = |given: Option<u64>, full: u64, quick: u64| given.unwrap_or(if self.quick { quick } else { full });
+        churn::Sizes {
+            operations: or(self.operations, 100_000, 2_000),
+            callers: self.callers.map_or(if self.quick { 16 } else { 64 }, usize::from),
+            stars: or(self.celebrities, 6, 3),
+            fans: or(self.fans, 300, 60),
+        }
+    }
+}
+
 fn rate(text: &str) -> Result<f64, String> {
     let rate: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if (0.1..=100_000.0).contains(&rate) { Ok(rate) } else { Err("not between 0.1 and 100000".to_owned()) }
@@ -187,6 +237,7 @@ async fn command(command: Command) -> Result<ExitCode> {
         match command {
             Command::Seed(seed) => seed_graph(&seed).await,
             Command::Run(Run::Celebrity(celebrity)) => run_celebrity(&celebrity, &stop).await,
+            Command::Run(Run::Churn(churn)) => run_churn(&churn, &stop).await,
         }
     };
     // The first signal ends the loops, and what was measured is reported; the second ends the program, and with it its children.
@@ -309,6 +360,37 @@ async fn against_our_own(arguments: &CelebrityArguments, graph: &Graph, cast: Ca
     Ok(code)
 }
 
+/// Starts a database and the services, lets the scenario run, and ends with a check of every invariant.
+async fn run_churn(arguments: &ChurnArguments, stop: &Stop) -> Result<ExitCode> {
+    let rookery = service::find_rookery(arguments.rookery.as_deref())?;
+    let temporary = tempfile::Builder::new().prefix("rookery-load-").tempdir()?;
+    let data_dir = arguments.data_dir.as_deref().unwrap_or(temporary.path());
+    ensure_empty(data_dir)?;
+    let sizes = arguments.sizes();
+    let threshold = arguments.celebrity_threshold.unwrap_or(sizes.fans.div_ceil(3));
+    let database = DatabaseServer::start(data_dir).await?;
+    let environment = service::environment(data_dir, &database, threshold);
+    service::migrate(&rookery, &environment).await?;
+    let mut services = Vec::new();
+    for number in 1..=arguments.services {
+        let logs = data_dir.join(format!("service-{number}"));
+        std::fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
+        services.push(Service::start(&rookery, &environment, &logs).await?);
+    }
+    let apis = services.iter().map(|service| Api::new(service.base_url())).collect::<Result<Vec<_>>>()?;
+    let mut report = Report::new("churn");
+    let result = Churn { driver: Driver::new(stop.clone()), apis, sizes }.run(&mut report).await;
+    let mut code = publish(report, arguments.json.as_deref(), false, result, stop)?;
+    for service in services {
+        service.stop().await?;
+    }
+    if !stop.is_set() && !service::verify(&rookery, &environment, stop).await? {
+        code = ExitCode::FAILURE;
+    }
+    database.stop().await?;
+    Ok(code)
+}
+
 /// A run's own database starts empty: what an earlier one left would be measured with it.
 fn ensure_empty(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -321,23 +403,28 @@ fn ensure_empty(folder: &Path) -> Result<()> {
 async fn play(arguments: &CelebrityArguments, scenario: Scenario, stop: &Stop) -> Result<ExitCode> {
     let mut report = Report::new("celebrity");
     let result = scenario.run(&mut report).await;
+    if let Some(raw) = scenario.raw {
+        raw.close().await?;
+    }
+    publish(report, arguments.json.as_deref(), arguments.strict, result, stop)
+}
+
+/// Prints a report and writes its file; gives the exit code that the run has by it.
+fn publish(mut report: Report, json: Option<&Path>, strict: bool, result: Result<()>, stop: &Stop) -> Result<ExitCode> {
     let interrupted = stop.is_set();
     if interrupted {
         report.remark("The run was interrupted: this is what was measured until then.");
     }
-    if let Some(raw) = scenario.raw {
-        raw.close().await?;
-    }
     let mut output = std::io::stdout().lock();
     output.write_all(report.to_text().as_bytes())?;
     output.flush()?;
-    if let Some(path) = &arguments.json {
+    if let Some(path) = json {
         report.write_json(path)?;
     }
     if interrupted {
         return Ok(ExitCode::from(INTERRUPTED));
     }
     result?;
-    let failed = report.errors() > 0 || (arguments.strict && !report.goals_met());
+    let failed = report.errors() > 0 || (strict && !report.goals_met());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -67,9 +67,7 @@ pub(crate) async fn import(
         command.args(arguments).envs(environment.iter().cloned()).stdout(Stdio::from(std::io::stderr())).kill_on_drop(true);
         command
     };
-    let status = command(&["migrate"]).stdin(Stdio::null()).status().await.context("cannot run `rookery migrate`")?;
-    ensure!(status.success(), "`rookery migrate` failed ({status})");
-
+    migrate(rookery, environment).await?;
     let mut import = command(&["import", "--edges"]);
     import.arg(edges).args(mutual.then_some("--mutual")).args(password.map(|_| "--password-stdin"));
     import.stdin(if password.is_some() { Stdio::piped() } else { Stdio::null() });
@@ -79,6 +77,15 @@ pub(crate) async fn import(
     }
     let status = child.wait().await?;
     ensure!(status.success(), "`rookery import` failed ({status})");
+    Ok(())
+}
+
+/// Runs `rookery migrate`. `environment` says which database.
+pub(crate) async fn migrate(rookery: &Path, environment: &[(&str, String)]) -> Result<()> {
+    let mut command = Command::new(rookery);
+    command.arg("migrate").envs(environment.iter().cloned()).stdout(Stdio::from(std::io::stderr())).kill_on_drop(true);
+    let status = command.stdin(Stdio::null()).status().await.context("cannot run `rookery migrate`")?;
+    ensure!(status.success(), "`rookery migrate` failed ({status})");
     Ok(())
 }
 
@@ -171,9 +178,9 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts it, waits for the port it prints and until it is ready.
-    pub(crate) async fn start(rookery: &Path, environment: &[(&str, String)], data_dir: &Path) -> Result<Self> {
-        let log = data_dir.join("service.log");
+    /// Starts it with its log in `logs`, waits for the port it prints and until it is ready.
+    pub(crate) async fn start(rookery: &Path, environment: &[(&str, String)], logs: &Path) -> Result<Self> {
+        let log = logs.join("service.log");
         let mut command = Command::new(rookery);
         command.arg("serve").envs(environment.iter().cloned());
         let mut child = start(command, &log)?;

@@ -26,11 +26,12 @@ use serde::Deserialize;
 
 use crate::{
     Error, Result, Store,
-    collections::{BLOCKS, COMMENTS, FOLLOWS, MUTES, POSTS, SESSIONS, TIMELINE_ENTRIES, TIMELINES, USERS},
+    collections::{BLOCKS, COMMENTS, FOLLOWS, MUTES, POSTS, SESSIONS, TIMELINE_ENTRIES, TIMELINES, USER_OVERFLOW, USERS},
     comments::CommentPlace,
     credentials::Attempts,
     graph::{Applier, FollowDoc, IdDoc},
     jobs::{Batch, Checkpoint, Stage, Then},
+    overflow::pages,
     pending::in_batches,
     store::{b, commit, until_no_conflict},
     users::Replaced,
@@ -199,8 +200,8 @@ impl Store {
             Stage::Mentions => self.delete_mentions(user).await?,
             Stage::Timeline => self.delete_timeline(user).await?,
             Stage::Account => {
-                self.delete_parent(user).await?;
-                return Ok(Batch { items: 1, then: Then::Finished });
+                let gone = self.delete_parent(user).await?;
+                return Ok(Batch { items: usize::from(gone), then: if gone { Then::Finished } else { Then::Wait } });
             }
             // Of other kinds of jobs.
             _ => Did::Nothing,
@@ -416,12 +417,13 @@ impl Store {
         Ok(Did::Some(found.len()))
     }
 
-    /// The account itself, and what is left of its overflow pages.
-    async fn delete_parent(&self, user: UserId) -> Result<()> {
+    /// The account itself, and what is left of its overflow pages. False: somebody else holds the lease under which these go.
+    async fn delete_parent(&self, user: UserId) -> Result<bool> {
         let marked = doc! { "_id": b(user), "state": "deleting" };
         until_no_conflict(async || Ok(self.coll::<Document>(USERS).delete_one(marked.clone()).await?)).await?;
         self.drain_follows(user).await?;
-        Ok(())
+        let left = self.coll::<Document>(USER_OVERFLOW).find_one(pages(b(user), 0, i64::MAX)).projection(doc! { "_id": 1 }).await?;
+        Ok(left.is_none())
     }
 
     /// Whether an account is being deleted, as far as this process knows (its own deletions at once, others' within 500 ms). What it

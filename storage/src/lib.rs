@@ -22,6 +22,8 @@ mod gather;
 pub mod graph;
 #[cfg(test)]
 mod graph_interleavings;
+#[cfg(test)]
+mod graph_model;
 mod heads;
 mod hidden;
 pub mod idempotency;

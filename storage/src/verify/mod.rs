@@ -246,7 +246,9 @@ impl Store {
     pub(crate) async fn check_batch(&self, checkpoint: Option<Checkpoint>, repair: bool, findings: &mut Findings) -> Result<Batch> {
         let at = checkpoint.unwrap_or(Checkpoint::at(CHECKS[0], 1));
         let mut pass = Pass::new(self, repair);
-        (pass.after, pass.most, pass.findings) = (at.id, DOCUMENTS, std::mem::take(findings));
+        // A batch of windows begins with a look at all authors.
+        let most = if at.stage == Stage::Windows { 10 * DOCUMENTS } else { DOCUMENTS };
+        (pass.after, pass.most, pass.findings) = (at.id, most, std::mem::take(findings));
         let stopped = pass.run(at.stage).await?;
         let items = pass.read.load(Ordering::Relaxed);
         *findings = pass.findings;

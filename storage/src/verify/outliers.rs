@@ -180,7 +180,7 @@ async fn check_page(store: &Store, user: bson::Uuid, page: i64) -> Result<Option
             let mut on_page: Vec<(i64, bson::Uuid)> = found.followers.iter().map(|entry| (entry.seq, entry.user_id)).collect();
             on_page.sort_unstable_by_key(|(seq, _)| *seq);
             let counted = usize::try_from(found.count).is_ok_and(|count| count == on_page.len());
-            (on_page != wanted || !counted)
+            (on_page.is_empty() || on_page != wanted || !counted)
                 .then(|| format!("page {page} holds {} (count {}), edges {}", on_page.len(), found.count, wanted.len()))
         }
     };

@@ -12,14 +12,14 @@ use crate::{
     Result, Store,
     collections::{FOLLOWS, POSTS, TIMELINE_ENTRIES, TIMELINES, USERS},
     graph::{FollowState, IdDoc},
-    store::{b, now},
+    store::{ANSWER, b, now},
     timelines::{TimelineDoc, window_start},
 };
 
 /// Authors in one query: one branch of equality and range for each.
 const BRANCHES: usize = 100;
 
-/// The authors that have delivered posts, as a Bloom filter: who is not in it needs no query, and its size does not grow with them.
+/// The authors of posts, as a Bloom filter: who is not in it needs no query, and its size does not grow with them.
 struct Authors(Vec<u64>);
 
 impl Authors {
@@ -36,17 +36,13 @@ impl Authors {
         (usize::try_from(place / 64).unwrap_or(usize::MAX), 1 << (place % 64))
     }
 
+    /// Whoever ever had a post counted: a first look need not find what is being counted in this moment.
     async fn load(store: &Store) -> Result<Self> {
-        #[derive(Deserialize)]
-        struct Author {
-            user: bson::Uuid,
-        }
         let mut authors = Self(vec![0; usize::try_from(Self::BITS / 64).unwrap_or(usize::MAX)]);
-        let fields = doc! { "_id": 0, "user": "$author.userId" };
-        let delivered = doc! { "delivery.state": "delivered" };
-        let mut posts = store.coll::<Author>(POSTS).find(delivered).projection(fields).await?;
-        while let Some(author) = posts.try_next().await? {
-            for (word, bit) in Self::places(author.user).map(Self::word) {
+        let users = store.coll::<IdDoc>(USERS);
+        let mut users = users.find(doc! { "postSeq": { "$gte": 1 } }).projection(doc! { "_id": 1 }).batch_size(ANSWER).await?;
+        while let Some(author) = users.try_next().await? {
+            for (word, bit) in Self::places(author.id).map(Self::word) {
                 authors.0[word] |= bit;
             }
         }
