@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use rand::{RngExt as _, SeedableRng as _, rngs::Xoshiro256PlusPlus};
 
 use crate::{
@@ -20,6 +20,7 @@ use crate::{
     client::{Account, Api},
     loops::{Driver, Failure, Measured, Plan},
     report::Report,
+    rest::until_rest,
     service::PASSWORD,
 };
 
@@ -38,7 +39,7 @@ pub(crate) struct Sizes {
 
 /// The share of follows among follows and unfollows while celebrities rise, and while they fall. Each act flips a fan's follow at random, so
 /// that about this share of the fans follow after a while.
-const RISING: f64 = 0.6;
+const RISING: f64 = 0.7;
 const FALLING: f64 = 0.15;
 
 /// A token lives ten minutes.
@@ -46,12 +47,6 @@ const TOKEN_KEPT: Duration = Duration::from_mins(8);
 
 /// How often the celebrities are looked at for a change of sides.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-
-/// What has not changed for this long is taken to be at rest: above every pause that the services' workers make.
-const REST: Duration = Duration::from_secs(2);
-
-/// What has not come to rest after this long has failed.
-const PATIENCE: Duration = Duration::from_mins(3);
 
 /// An account that may be deleted and replaced.
 #[derive(Debug)]
@@ -123,25 +118,9 @@ impl Churn {
         }
         report.remark(format!("Refused as it must be: {refused}."));
         if !self.driver.stop().is_set() {
-            self.until_rest().await?;
-        }
-        Ok(())
-    }
-
-    /// Waits until no service does anything in the background any more.
-    async fn until_rest(&self) -> Result<()> {
-        let began = Instant::now();
-        let (mut last, mut since) = (0, Instant::now());
-        while since.elapsed() < REST {
-            ensure!(began.elapsed() < PATIENCE, "background work has not come to rest in {} s", PATIENCE.as_secs());
-            let mut now = 0;
             for api in &self.apis {
-                now += api.background_items().await?;
+                until_rest(self.driver.stop(), "background work", || api.background_items()).await?;
             }
-            if now != last {
-                (last, since) = (now, Instant::now());
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
         }
         Ok(())
     }
@@ -184,8 +163,8 @@ impl Stage {
             0..850 if random.random_bool(follows) => ("follow", api.follow(&by_fan, by_star.id).await),
             0..850 => ("unfollow", api.unfollow(&by_fan, by_star.id).await),
             850..890 => ("follow_back", api.follow(&by_star, by_fan.id).await),
-            890..940 => ("block", api.block(&by_star, by_fan.id).await),
-            940..990 => ("unblock", api.unblock(&by_star, by_fan.id).await),
+            890..910 => ("block", api.block(&by_star, by_fan.id).await),
+            910..990 => ("unblock", api.unblock(&by_star, by_fan.id).await),
             990..999 => ("delete_fan", self.replace(api, fan, &by_fan).await),
             _ => ("delete_celebrity", self.replace(api, star, &by_star).await),
         };

@@ -94,6 +94,17 @@ struct Post {
 }
 
 #[derive(Debug, Deserialize)]
+struct Relationships {
+    items: Vec<Relationship>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Relationship {
+    id: Uuid,
+    following: bool,
+}
+
+#[derive(Debug, Deserialize)]
 struct Followed {
     state: String,
 }
@@ -184,7 +195,7 @@ impl Api {
         check(followed.state == "following", "a public account that is not followed at once")
     }
 
-    /// Stops following an account.
+    /// Follows somebody no more.
     pub(crate) async fn unfollow(&self, caller: &Account, user: Uuid) -> Result<(), Failure> {
         self.done(self.http.delete(self.url(&format!("/users/{user}/follow"))), caller).await
     }
@@ -209,6 +220,16 @@ impl Api {
     /// A call that is answered by nothing but its being done.
     async fn done(&self, request: RequestBuilder, caller: &Account) -> Result<(), Failure> {
         self.send(request.bearer_auth(&caller.token), 204).await.map(drop)
+    }
+
+    /// Asks how the caller stands to an account, and checks that the caller does not follow it.
+    pub(crate) async fn relationship(&self, caller: &Account, user: Uuid) -> Result<(), Failure> {
+        let request = self.http.get(self.url("/relationships")).query(&[("ids", user)]).bearer_auth(&caller.token);
+        let list: Relationships = self.json(request, 200).await?;
+        check(
+            matches!(list.items.as_slice(), [one] if one.id == user && !one.following),
+            "another relationship than that of a stranger",
+        )
     }
 
     /// Writes a post.

@@ -8,30 +8,29 @@ mod edges;
 mod graph;
 mod limits;
 mod loops;
+mod million;
 mod report;
+mod rest;
 mod service;
+mod stage;
+mod turns;
 
-use std::{
-    io::Write as _,
-    path::{Path, PathBuf},
-    process::ExitCode,
-    time::Duration,
-};
+use std::{io::Write as _, path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     cast::{Cast, Troupe},
     celebrity::{Scenario, Sizes},
-    churn::Churn,
     client::Api,
     graph::Graph,
     limits::Raw,
     loops::{Driver, Stop},
     report::Report,
-    service::{DATABASE, DatabaseServer, PASSWORD, Service},
+    service::{DATABASE, PASSWORD},
+    stage::Stage,
 };
 
 /// Accounts that one follows on average in a synthetic graph.
@@ -58,7 +57,10 @@ enum Command {
 enum Run {
     /// Follow storms, posts, fan-out, feeds and follower pages around accounts with very many followers.
     Celebrity(Box<CelebrityArguments>),
-    /// Accounts that become celebrities and cease to be again and again, under many callers of two services; ends with `rookery verify`.
+    /// One account with a million followers beside one with a hundred: everything that is done with either, in turns.
+    Million(MillionArguments),
+    /// Accounts that become celebrities and cease to be again and again, under many callers of several services; ends with `rookery
+    /// verify`.
     Churn(ChurnArguments),
 }
 
@@ -152,15 +154,32 @@ struct CelebrityArguments {
     /// Runs of that comparison, of which the median counts [default: 5, with --quick 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     runs: Option<u8>,
-    /// Write the report to this file as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Fail where a goal is missed. (Failed calls and wrong answers always fail.)
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+#[derive(Debug, Args)]
+struct MillionArguments {
+    /// Followers of the largest account [default: 1000000, with --quick 3000].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2_000..=10_000_000))]
+    followers: Option<u64>,
+    /// Requests of each kind to each of the two accounts in one run [default: 2000, with --quick 50].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    samples: Option<u64>,
+    /// Runs, of which the median counts [default: 5, with --quick 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    runs: Option<u8>,
+    /// A small run, to see that everything works; its figures mean little.
     #[arg(long)]
-    strict: bool,
-    /// Run `rookery verify` on the database at the end; drift fails.
-    #[arg(long)]
-    verify: bool,
+    quick: bool,
+    /// An empty or new folder for the data of the run, which is kept [default: a temporary one].
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// The `rookery` program [default: beside this one].
+    #[arg(long, value_name = "PATH")]
+    rookery: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArguments,
 }
 
 #[derive(Debug, Args)]
@@ -192,9 +211,8 @@ struct ChurnArguments {
     /// A small run, to see that everything works.
     #[arg(long)]
     quick: bool,
-    /// Write the report to this file as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArguments,
 }
 
 impl ChurnArguments {
@@ -207,6 +225,20 @@ impl ChurnArguments {
             fans: or(self.fans, 300, 60),
         }
     }
+}
+
+/// What becomes of what was measured.
+#[derive(Debug, Args)]
+struct OutputArguments {
+    /// Write the report to this file as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Fail where a goal is missed. (Failed calls and wrong answers always fail.)
+    #[arg(long)]
+    strict: bool,
+    /// Run `rookery verify` on the database at the end; drift fails.
+    #[arg(long)]
+    verify: bool,
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -237,6 +269,7 @@ async fn command(command: Command) -> Result<ExitCode> {
         match command {
             Command::Seed(seed) => seed_graph(&seed).await,
             Command::Run(Run::Celebrity(celebrity)) => run_celebrity(&celebrity, &stop).await,
+            Command::Run(Run::Million(million)) => run_million(&million, &stop).await,
             Command::Run(Run::Churn(churn)) => run_churn(&churn, &stop).await,
         }
     };
@@ -262,7 +295,7 @@ async fn seed_graph(seed: &Seed) -> Result<ExitCode> {
         let users = seed.graph.users.context("name a graph: --edges FILE, or --users N")?;
         std::fs::create_dir_all(&seed.data_dir).with_context(|| format!("cannot make {}", seed.data_dir.display()))?;
         let file = seed.out.clone().unwrap_or_else(|| seed.data_dir.join(format!("zipf-{users}-{}.csv", seed.graph.seed)));
-        edges::write(&file, &graph::zipf(users, MEAN_FOLLOWS, seed.graph.seed)?)?;
+        edges::write(&file, graph::zipf(users, MEAN_FOLLOWS, seed.graph.seed)?)?;
         file
     };
     let environment = [("ROOKERY_DATA_DIR", seed.data_dir.to_string_lossy().into_owned())];
@@ -334,69 +367,51 @@ async fn against_running(
 }
 
 async fn against_our_own(arguments: &CelebrityArguments, graph: &Graph, cast: Cast, stop: &Stop) -> Result<ExitCode> {
-    let rookery = service::find_rookery(arguments.rookery.as_deref())?;
-    let temporary = tempfile::Builder::new().prefix("rookery-load-").tempdir()?;
-    let data_dir = arguments.data_dir.as_deref().unwrap_or(temporary.path());
-    ensure_empty(data_dir)?;
-    let database = DatabaseServer::start(data_dir).await?;
-    let environment = service::environment(data_dir, &database, arguments.threshold());
-    let edges = temporary.path().join("edges.csv");
-    edges::write(&edges, graph.edges())?;
-    tokio::select! {
-        imported = service::import(&rookery, &environment, &edges, false, Some(PASSWORD)) => imported?,
-        () = stop.wait() => bail!("interrupted while the graph was loaded"),
-    }
-    let service = Service::start(&rookery, &environment, data_dir).await?;
+    let (rookery, data_dir) = (arguments.rookery.as_deref(), arguments.data_dir.as_deref());
+    let stage = Stage::set(rookery, data_dir, arguments.threshold(), graph.edges().iter().copied(), stop).await?;
     let driver = Driver::new(stop.clone());
-    let troupe = Troupe::imported(Api::new(service.base_url())?, driver.clone());
-    let raw = Some(Raw::connect(database.uri(), DATABASE).await?);
-    let scenario = Scenario { driver, troupe, cast, sizes: arguments.sizes(), raw, process: Some(service.process()) };
-    let mut code = play(arguments, scenario, stop).await?;
-    service.stop().await?;
-    if arguments.verify && !stop.is_set() && !service::verify(&rookery, &environment, stop).await? {
-        code = ExitCode::FAILURE;
-    }
-    database.stop().await?;
-    Ok(code)
+    let troupe = Troupe::imported(stage.api()?, driver.clone());
+    let raw = Some(Raw::connect(stage.database.uri(), DATABASE).await?);
+    let process = Some(stage.service.process());
+    let scenario = Scenario { driver, troupe, cast, sizes: arguments.sizes(), raw, process };
+    let code = play(arguments, scenario, stop).await?;
+    let clean = stage.strike(arguments.output.verify, stop).await?;
+    Ok(if clean { code } else { ExitCode::FAILURE })
 }
 
-/// Starts a database and the services, lets the scenario run, and ends with a check of every invariant.
+async fn run_million(arguments: &MillionArguments, stop: &Stop) -> Result<ExitCode> {
+    let base = if arguments.quick { million::Sizes::QUICK } else { million::Sizes::FULL };
+    let sizes = million::Sizes {
+        followers: arguments.followers.unwrap_or(base.followers),
+        samples: arguments.samples.unwrap_or(base.samples),
+        runs: arguments.runs.map_or(base.runs, usize::from),
+    };
+    let (rookery, data_dir) = (arguments.rookery.as_deref(), arguments.data_dir.as_deref());
+    let stage = Stage::set(rookery, data_dir, million::Sizes::THRESHOLD, sizes.edges(), stop).await?;
+    let driver = Driver::new(stop.clone());
+    let troupe = Troupe::imported(stage.api()?, driver.clone());
+    let mut report = Report::new("million");
+    let result = million::Scenario { driver, troupe, sizes }.run(&mut report).await;
+    let code = conclude(report, result, &arguments.output, stop)?;
+    let clean = stage.strike(arguments.output.verify, stop).await?;
+    Ok(if clean { code } else { ExitCode::FAILURE })
+}
+
 async fn run_churn(arguments: &ChurnArguments, stop: &Stop) -> Result<ExitCode> {
-    let rookery = service::find_rookery(arguments.rookery.as_deref())?;
-    let temporary = tempfile::Builder::new().prefix("rookery-load-").tempdir()?;
-    let data_dir = arguments.data_dir.as_deref().unwrap_or(temporary.path());
-    ensure_empty(data_dir)?;
     let sizes = arguments.sizes();
     let threshold = arguments.celebrity_threshold.unwrap_or(sizes.fans.div_ceil(3));
-    let database = DatabaseServer::start(data_dir).await?;
-    let environment = service::environment(data_dir, &database, threshold);
-    service::migrate(&rookery, &environment).await?;
-    let mut services = Vec::new();
-    for number in 1..=arguments.services {
-        let logs = data_dir.join(format!("service-{number}"));
-        std::fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
-        services.push(Service::start(&rookery, &environment, &logs).await?);
+    let (rookery, data_dir) = (arguments.rookery.as_deref(), arguments.data_dir.as_deref());
+    let mut stage = Stage::set(rookery, data_dir, threshold, [], stop).await?;
+    let mut apis = vec![stage.api()?];
+    for _ in 1..arguments.services {
+        apis.push(stage.start_another().await?);
     }
-    let apis = services.iter().map(|service| Api::new(service.base_url())).collect::<Result<Vec<_>>>()?;
     let mut report = Report::new("churn");
-    let result = Churn { driver: Driver::new(stop.clone()), apis, sizes }.run(&mut report).await;
-    let mut code = publish(report, arguments.json.as_deref(), false, result, stop)?;
-    for service in services {
-        service.stop().await?;
-    }
-    if !stop.is_set() && !service::verify(&rookery, &environment, stop).await? {
-        code = ExitCode::FAILURE;
-    }
-    database.stop().await?;
-    Ok(code)
-}
-
-/// A run's own database starts empty: what an earlier one left would be measured with it.
-fn ensure_empty(folder: &Path) -> Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let mut entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    ensure!(entries.next().is_none(), "{} is not empty: a run starts with an empty data folder", folder.display());
-    Ok(())
+    let result = churn::Churn { driver: Driver::new(stop.clone()), apis, sizes }.run(&mut report).await;
+    let code = conclude(report, result, &arguments.output, stop)?;
+    // What it is for.
+    let clean = stage.strike(true, stop).await?;
+    Ok(if clean { code } else { ExitCode::FAILURE })
 }
 
 /// Runs the scenario and reports, also what was measured before it was interrupted or failed.
@@ -406,25 +421,25 @@ async fn play(arguments: &CelebrityArguments, scenario: Scenario, stop: &Stop) -
     if let Some(raw) = scenario.raw {
         raw.close().await?;
     }
-    publish(report, arguments.json.as_deref(), arguments.strict, result, stop)
+    conclude(report, result, &arguments.output, stop)
 }
 
-/// Prints a report and writes its file; gives the exit code that the run has by it.
-fn publish(mut report: Report, json: Option<&Path>, strict: bool, result: Result<()>, stop: &Stop) -> Result<ExitCode> {
+/// Prints the report, also of what was measured before the run was interrupted or failed, and says how it ended.
+fn conclude(mut report: Report, result: Result<()>, output: &OutputArguments, stop: &Stop) -> Result<ExitCode> {
     let interrupted = stop.is_set();
     if interrupted {
         report.remark("The run was interrupted: this is what was measured until then.");
     }
-    let mut output = std::io::stdout().lock();
-    output.write_all(report.to_text().as_bytes())?;
-    output.flush()?;
-    if let Some(path) = json {
+    let mut screen = std::io::stdout().lock();
+    screen.write_all(report.to_text().as_bytes())?;
+    screen.flush()?;
+    if let Some(path) = &output.json {
         report.write_json(path)?;
     }
     if interrupted {
         return Ok(ExitCode::from(INTERRUPTED));
     }
     result?;
-    let failed = report.errors() > 0 || (strict && !report.goals_met());
+    let failed = report.errors() > 0 || (output.strict && !report.goals_met());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -67,7 +67,9 @@ pub(crate) async fn import(
         command.args(arguments).envs(environment.iter().cloned()).stdout(Stdio::from(std::io::stderr())).kill_on_drop(true);
         command
     };
-    migrate(rookery, environment).await?;
+    let status = command(&["migrate"]).stdin(Stdio::null()).status().await.context("cannot run `rookery migrate`")?;
+    ensure!(status.success(), "`rookery migrate` failed ({status})");
+
     let mut import = command(&["import", "--edges"]);
     import.arg(edges).args(mutual.then_some("--mutual")).args(password.map(|_| "--password-stdin"));
     import.stdin(if password.is_some() { Stdio::piped() } else { Stdio::null() });
@@ -77,15 +79,6 @@ pub(crate) async fn import(
     }
     let status = child.wait().await?;
     ensure!(status.success(), "`rookery import` failed ({status})");
-    Ok(())
-}
-
-/// Runs `rookery migrate`. `environment` says which database.
-pub(crate) async fn migrate(rookery: &Path, environment: &[(&str, String)]) -> Result<()> {
-    let mut command = Command::new(rookery);
-    command.arg("migrate").envs(environment.iter().cloned()).stdout(Stdio::from(std::io::stderr())).kill_on_drop(true);
-    let status = command.stdin(Stdio::null()).status().await.context("cannot run `rookery migrate`")?;
-    ensure!(status.success(), "`rookery migrate` failed ({status})");
     Ok(())
 }
 

@@ -23,9 +23,9 @@ use rookery_storage::{
     verify,
 };
 
-const THRESHOLD: i64 = 20;
+const THRESHOLD: i64 = 12;
 const STARS: usize = 4;
-const FANS: usize = 48;
+const FANS: usize = 40;
 const CALLERS: usize = 32;
 
 /// What share of the acts about celebrities are follows, so that they hover about the threshold, rise above it, or fall below.
@@ -72,8 +72,8 @@ impl Churn<'_> {
                 0..80 if random.random_bool(tide.follows()) => drop(store.follow(fan, star).await.unwrap()),
                 0..80 => store.unfollow(fan, star).await.unwrap(),
                 80..84 => drop(store.follow(star, fan).await.unwrap()),
-                84..90 => drop(store.block(star, fan).await.unwrap()),
-                90..96 => store.unblock(star, fan).await.unwrap(),
+                84..86 => drop(store.block(star, fan).await.unwrap()),
+                86..96 => store.unblock(star, fan).await.unwrap(),
                 96..98 => store.remove_follower(star, fan).await.unwrap(),
                 98 => {
                     store.delete_account(fan).await.unwrap();
@@ -140,7 +140,7 @@ async fn celebrities_that_come_and_go_under_many_callers_and_two_processes_leave
     };
     let storms = async {
         for tide in [Tide::Rises, Tide::Hovers, Tide::Rises, Tide::Falls] {
-            join_all((0..CALLERS).map(|caller| churn.call(caller, 24, tide))).await;
+            join_all((0..CALLERS).map(|caller| churn.call(caller, 20, tide))).await;
         }
         churn.over.store(true, Ordering::SeqCst);
     };
@@ -148,7 +148,7 @@ async fn celebrities_that_come_and_go_under_many_callers_and_two_processes_leave
     settle(stores).await;
     let drift = verify::verify(db.store()).await.unwrap();
     assert!(drift.is_empty(), "{drift:#?}");
-    assert!(churn.changes.load(Ordering::SeqCst) > STARS, "hardly anybody changed sides");
+    assert!(churn.changes.load(Ordering::SeqCst) >= STARS, "hardly anybody changed sides");
     let stars = churn.stars.lock().unwrap().clone();
     for star in stars {
         let this = UserRef::Id(star);
