@@ -326,10 +326,8 @@ impl Pass {
         of: fn(&T) -> bson::Uuid,
     ) -> Result<Streamed<T>> {
         // Whatever has no such key is left out.
-        let filter = match self.after {
-            Some(after) => doc! { key: { "$gt": after } },
-            None => doc! { key: { "$gte": bson::Uuid::from_bytes([0; 16]) } },
-        };
+        let from = self.after.map_or(doc! { "$gte": bson::Uuid::from_bytes([0; 16]) }, |after| doc! { "$gt": after });
+        let filter = doc! { key: from };
         let cursor = self.store.coll::<T>(name).find(filter).sort(order).projection(fields).batch_size(ANSWER).await?;
         Ok(Streamed { inner: Box::pin(cursor.boxed().peekable()), of, read: Arc::clone(&self.read) })
     }
