@@ -79,7 +79,7 @@ fn page_id(user: bson::Uuid, page: i64) -> Document {
 }
 
 /// All pages of an account from one page to before another.
-fn pages(user: bson::Uuid, from: i64, to: i64) -> Document {
+pub(crate) fn pages(user: bson::Uuid, from: i64, to: i64) -> Document {
     doc! { "_id": { "$gte": page_id(user, from), "$lt": page_id(user, to) } }
 }
 
@@ -170,6 +170,8 @@ impl Store {
             }
             page = to;
         }
+        // Pages of another size reached further.
+        self.drop_pages_from(lease, user, end).await?;
         self.set_flag(lease, user, doc! { "$set": { "outlier.state": "ready" } }).await
     }
 
@@ -263,13 +265,18 @@ impl Store {
     }
 
     /// Deletes all pages of an account. True: there were some.
-    async fn drop_pages(&self, lease: &Lease, user: UserId) -> Result<bool> {
+    pub(crate) async fn drop_pages(&self, lease: &Lease, user: UserId) -> Result<bool> {
+        self.drop_pages_from(lease, user, 0).await
+    }
+
+    /// Deletes the pages of an account from one on. True: there were some.
+    async fn drop_pages_from(&self, lease: &Lease, user: UserId, from: i64) -> Result<bool> {
         until_no_conflict(|| async {
             let mut session = self.begin().await?;
             if !lease.hold(&mut session).await? {
                 return Ok(false);
             }
-            let all = pages(b(user), 0, i64::MAX);
+            let all = pages(b(user), from, i64::MAX);
             let deleted = self.coll::<PageDoc>(USER_OVERFLOW).delete_many(all).session(&mut session).await?;
             commit(session).await?;
             Ok(deleted.deleted_count > 0)

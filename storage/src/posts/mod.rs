@@ -313,7 +313,7 @@ impl Store {
     }
 
     /// Notes that some posts of an account are pulled for good.
-    async fn mark_pulled(&self, author: bson::Uuid, at: Timestamp) -> Result<()> {
+    pub(crate) async fn mark_pulled(&self, author: bson::Uuid, at: Timestamp) -> Result<()> {
         let unmarked = doc! { "_id": author, "pulledSince": { "$exists": false } };
         until_no_conflict(async || {
             let mark = doc! { "$set": { "pulledSince": date(at) } };
