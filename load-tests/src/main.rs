@@ -100,7 +100,6 @@ struct Seed {
 }
 
 #[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 struct CelebrityArguments {
     #[command(flatten)]
     graph: GraphArguments,

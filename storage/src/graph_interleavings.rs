@@ -463,12 +463,12 @@ async fn pages_that_were_built_with_another_size_are_built_anew_once() {
     // As a version left it that had all six on two pages of three.
     let pages = store.coll::<Document>(USER_OVERFLOW);
     let mut page = pages.find_one(doc! {}).await.unwrap().unwrap();
-    page.insert("_id", doc! { "userId": b(world.alice), "page": 1_i64 });
+    page.insert("page", 1_i64);
     pages.delete_many(doc! {}).await.unwrap();
     pages.insert_one(page).await.unwrap();
-    notes.delete_one(doc! { "_id": "overflow_page_size" }).await.unwrap();
-    assert_eq!(store.adopt_page_size().await.unwrap(), 1);
-    assert_eq!(store.adopt_page_size().await.unwrap(), 0);
+    notes.delete_one(doc! { "_id": "overflow_pages" }).await.unwrap();
+    assert_eq!(store.adopt_pages().await.unwrap(), 1);
+    assert_eq!(store.adopt_pages().await.unwrap(), 0);
     world.assert_at_rest(false, 6).await;
     assert_eq!(world.flag().await, Some(OutlierState::Ready));
 }

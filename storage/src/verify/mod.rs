@@ -334,10 +334,10 @@ impl Pass {
 
     /// All overflow pages, by account and number, from where the pass is.
     async fn pages(&self) -> Result<Streamed<PageDoc>> {
-        let after = self.after.unwrap_or(bson::Uuid::from_bytes([0; 16]));
-        let filter = doc! { "_id": { "$gt": { "userId": after, "page": i64::MAX } } };
-        let cursor = self.store.coll::<PageDoc>(USER_OVERFLOW).find(filter).sort(doc! { "_id": 1 }).batch_size(ANSWER).await?;
-        Ok(Streamed { inner: Box::pin(cursor.boxed().peekable()), of: |page| page.id.user_id, read: Arc::clone(&self.read) })
+        let filter = doc! { "userId": { "$gt": self.after.unwrap_or(bson::Uuid::from_bytes([0; 16])) } };
+        let order = doc! { "userId": 1, "page": 1 };
+        let cursor = self.store.coll::<PageDoc>(USER_OVERFLOW).find(filter).sort(order).batch_size(ANSWER).await?;
+        Ok(Streamed { inner: Box::pin(cursor.boxed().peekable()), of: |page| page.user_id, read: Arc::clone(&self.read) })
     }
 
     /// Whether it is time to stop: `done` is the last key of which everything is checked.

@@ -12,7 +12,7 @@ use crate::{
     Result, Store,
     collections::{FOLLOWS, LOCKS, USER_OVERFLOW, USERS},
     graph::{FollowDoc, LEASE_PREFIX},
-    overflow::PageDoc,
+    overflow::{self, PageDoc},
     store::ANSWER,
     users::{CountersDoc, OutlierDoc, OutlierState, UserState},
 };
@@ -67,7 +67,7 @@ pub(super) async fn check(pass: &mut Pass) -> Result<Option<bson::Uuid>> {
             let mut held: BTreeMap<i64, Held> = BTreeMap::new();
             while pages.key().await? == Some(at) && held.len() < usize::try_from(PAGES).unwrap_or(usize::MAX) {
                 let Some(page) = pages.next().await? else { break };
-                held.insert(page.id.page, Held::of(&page));
+                held.insert(page.page, Held::of(&page));
             }
             if slice.is_empty() && held.is_empty() {
                 break;
@@ -159,8 +159,7 @@ async fn recheck_flag(store: &Store, user: bson::Uuid) -> Result<Option<Drift>> 
 async fn check_page(store: &Store, user: bson::Uuid, page: i64) -> Result<Option<Drift>> {
     let mut session = store.begin().await?;
     let account = store.coll::<AccountDoc>(USERS).find_one(doc! { "_id": user }).session(&mut session).await?;
-    let id = doc! { "_id": { "userId": user, "page": page } };
-    let found = store.coll::<PageDoc>(USER_OVERFLOW).find_one(id).session(&mut session).await?;
+    let found = store.coll::<PageDoc>(USER_OVERFLOW).find_one(overflow::page(user, page)).session(&mut session).await?;
     let (from, to) = outlier::seqs_of(page);
     let range = doc! { "followeeId": user, "seq": { "$gte": from, "$lt": to } };
     let mut edges = store.coll::<FollowDoc>(FOLLOWS).find(range).session(&mut session).await?;

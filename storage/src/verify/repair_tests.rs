@@ -206,7 +206,7 @@ async fn flags_and_pages_are_made_from_the_followers() {
     world.repaired().await;
     world.assert_reported(&[]).await;
     assert!(world.account(world.alice).await.outlier.is_some());
-    let page = |user: bson::Uuid, page: i64| doc! { "_id": { "userId": user, "page": page } };
+    let page = |user: bson::Uuid, page: i64| doc! { "userId": user, "page": page };
     world.update(USER_OVERFLOW, page(b(world.alice), 0), doc! { "$pop": { "followers": 1 } }).await;
     world.assert_mended(&[DriftKind::OverflowPages]).await;
     world.update(USER_OVERFLOW, page(b(world.alice), 0), inc("count", 1)).await;
@@ -216,7 +216,7 @@ async fn flags_and_pages_are_made_from_the_followers() {
     // Of an ordinary account, of nobody, and far behind the last follower.
     for (user, number) in [(b(world.bob), 0), (b(new_id()), 3), (bson::Uuid::from_bytes([0xff; 16]), 0), (b(world.alice), 77)] {
         let mut stray = page(user, number);
-        stray.extend(doc! { "followers": [], "count": 0_i64 });
+        stray.extend(doc! { "_id": b(new_id()), "followers": [], "count": 0_i64 });
         store.coll::<Document>(USER_OVERFLOW).insert_one(stray).await.unwrap();
         world.assert_mended(&[DriftKind::OverflowPages]).await;
     }

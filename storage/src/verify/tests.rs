@@ -213,13 +213,14 @@ async fn flags_and_pages_that_drift_are_reported() {
     world.set(USERS, world.bob, doc! { "$set": { "outlier": { "state": "ready", "since": date(now()) } } }).await;
     world.assert_reported(&[DriftKind::OutlierFlag, DriftKind::OverflowPages]).await;
     world.set(USERS, world.bob, doc! { "$unset": { "outlier": "" } }).await;
-    let page = doc! { "_id": { "userId": b(world.alice), "page": 0_i64 } };
+    let page = doc! { "userId": b(world.alice), "page": 0_i64 };
     world.update(USER_OVERFLOW, page.clone(), doc! { "$pop": { "followers": 1 } }).await;
     world.assert_reported(&[DriftKind::OverflowPages]).await;
     world.delete(USER_OVERFLOW, page).await;
     world.assert_reported(&[DriftKind::OverflowPages]).await;
     // Behind the last account.
-    let nobody = doc! { "_id": { "userId": bson::Uuid::from_bytes([0xff; 16]), "page": 0_i64 }, "followers": [], "count": 0_i64 };
+    let nobody =
+        doc! { "_id": b(new_id()), "userId": bson::Uuid::from_bytes([0xff; 16]), "page": 0_i64, "followers": [], "count": 0_i64 };
     let of_alice = doc! { "$set": { "outlier.state": "building" } };
     world.set(USERS, world.alice, of_alice).await;
     world.assert_reported(&[]).await;
