@@ -33,6 +33,7 @@ mod overflow;
 pub mod pending;
 pub mod posts;
 pub mod profiles;
+pub mod reactions;
 mod relations;
 pub mod rename;
 pub mod requests;
