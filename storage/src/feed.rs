@@ -276,13 +276,13 @@ impl Store {
         let reposts = if strangers.is_empty() { Brought::default() } else { self.reposts_for(reader, acts, &strangers, &mut hidden).await? };
         let mut posts: HashMap<PostId, PostDoc> = posts.into_iter().map(|post| (PostId(post.id.into()), post)).collect();
         let (mut shown, mut dead) = (Vec::with_capacity(acts.len()), Vec::new());
+        let authors: HashMap<PostId, UserId> = posts.iter().map(|(id, post)| (*id, post.author_id())).collect();
         for act in acts {
-            let Some(post) = posts.get(&act.post) else {
+            let Some(author) = authors.get(&act.post).copied() else {
                 self.shared().heads.forget(act);
                 dead.push(act.post);
                 continue;
             };
-            let author = post.author_id();
             let own_place = reason(author == reader.id, reader.relations.follows(author), self.is_celebrity(author));
             let (slot, kind, by) = match (own_place, reposts.places.get(&act.post)) {
                 (Some(kind), _) => (act.post.0, kind, Vec::new()),

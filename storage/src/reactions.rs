@@ -10,8 +10,6 @@ pub mod bookmarks;
 mod flags;
 mod list;
 pub(crate) mod reposts;
-#[cfg(test)]
-mod tests;
 
 use std::collections::HashSet;
 
@@ -64,7 +62,7 @@ impl Kind {
     }
 
     /// The collection of the parents.
-    const fn parents(self) -> &'static str {
+    pub(crate) const fn parents(self) -> &'static str {
         match self {
             Self::PostLike | Self::Repost => POSTS,
             Self::CommentLike => COMMENTS,
@@ -72,7 +70,7 @@ impl Kind {
     }
 
     /// The parent's total.
-    const fn counter(self) -> &'static str {
+    pub(crate) const fn counter(self) -> &'static str {
         match self {
             Self::PostLike | Self::CommentLike => "counters.likes",
             Self::Repost => "counters.reposts",
@@ -80,7 +78,7 @@ impl Kind {
     }
 
     /// The last number that the parent gave.
-    const fn last_seq(self) -> &'static str {
+    pub(crate) const fn last_seq(self) -> &'static str {
         match self {
             Self::PostLike | Self::CommentLike => "likeSeq",
             Self::Repost => "repostSeq",
@@ -91,13 +89,20 @@ impl Kind {
         doc! { "userId": b(user), self.parent(): parent }
     }
 
-    /// The edges that wait for the applier.
-    fn pending(self) -> Document {
+    /// The edges of this kind, of all in their collection.
+    pub(crate) fn of_this(self) -> Document {
         match self {
-            Self::PostLike => doc! { "pending": true, "target": "post" },
-            Self::CommentLike => doc! { "pending": true, "target": "comment" },
-            Self::Repost => doc! { "pending": true },
+            Self::PostLike => doc! { "target": "post" },
+            Self::CommentLike => doc! { "target": "comment" },
+            Self::Repost => doc! {},
         }
+    }
+
+    /// Those that wait for the applier.
+    fn pending(self) -> Document {
+        let mut pending = doc! { "pending": true };
+        pending.extend(self.of_this());
+        pending
     }
 
     /// Those of one parent.

@@ -121,7 +121,7 @@ pub(crate) struct Fanout {
     /// The collection of its document.
     name: &'static str,
     pub act: Act,
-    delivery: DeliveryDoc,
+    pub delivery: DeliveryDoc,
 }
 
 impl From<PostDoc> for Fanout {

@@ -7,6 +7,7 @@ mod accounts;
 mod comments;
 mod outliers;
 mod pending;
+mod reactions;
 #[cfg(test)]
 mod tests;
 mod timelines;
@@ -37,7 +38,11 @@ pub enum DriftKind {
     TombstoneCount,
     /// I1: a comment's replies or children are not those that answer it.
     ReplyCount,
-    /// I1: a child (follow, block, post, comment) has waited for the applier for more than a minute.
+    /// I1: a post's or a comment's likes are not the edges to it that have a `seq`.
+    LikeCount,
+    /// I1: a post's reposts are not the edges to it that have a `seq`.
+    RepostCount,
+    /// I1: a child (follow, block, post, comment, like, repost) has waited for the applier for more than a minute.
     StuckPending,
     /// I2: two edges to an account have one `seq`, or one has a `seq` that was never given out.
     FollowerSeq,
@@ -45,6 +50,10 @@ pub enum DriftKind {
     PostSeq,
     /// I2: two comments of a post have one `seq`, or one has a `seq` that was never given out.
     CommentSeq,
+    /// I2: two likes or reposts of one parent have one `seq`, or one has a `seq` that was never given out.
+    ReactionSeq,
+    /// I2: a like or a repost is of a post or comment that does not exist.
+    OrphanReaction,
     /// I2: an edge leads from or to an account that does not exist.
     OrphanEdge,
     /// I2: a post is of an account that does not exist.
@@ -57,11 +66,11 @@ pub enum DriftKind {
     OverflowPages,
     /// I4: the newest comments that a post keeps are not the newest live ones under it, or not like them.
     RecentComments,
-    /// I5: a post that is not delivered is not among those that readers pull.
+    /// I5: a post or a repost that is not delivered is not among those that readers pull.
     NotPulled,
-    /// I5: a delivered post is not in the window of a follower (or its author) that should hold it.
+    /// I5: a delivered post or repost is not in the window of a follower (or its author) that should hold it.
     MissingEntry,
-    /// I5: the fan-out of a post was given up. It is still pulled, at the price of a query for every reader.
+    /// I5: the fan-out of a post or a repost was given up. It is still pulled, at the price of a query for every reader.
     ParkedFanout,
     /// I6: a counted edge stands across a block.
     BlockedEdge,
@@ -88,6 +97,8 @@ pub async fn verify(store: &Store) -> Result<Vec<Drift>> {
     drift.extend(outliers::check(store).await?);
     drift.extend(comments::check_posts(store).await?);
     drift.extend(comments::check_replies(store).await?);
+    drift.extend(reactions::check(store).await?);
+    drift.extend(reactions::check_delivery(store).await?);
     drift.extend(timelines::check(store).await?);
     drift.extend(pending::check(store).await?);
     Ok(drift)

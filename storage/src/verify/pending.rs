@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{Drift, DriftKind};
 use crate::{
     Result, Store,
-    collections::{BLOCKS, COMMENTS, FOLLOWS, POSTS},
+    collections::{BLOCKS, COMMENTS, FOLLOWS, LIKES, POSTS, REPOSTS},
     store::{now, timestamp},
 };
 
@@ -33,7 +33,7 @@ struct ChildPart {
     state: Option<String>,
     /// Of follows: new each time that the follow is wanted.
     wish: Option<bson::Uuid>,
-    /// Of all but follows.
+    /// Of others; likes and reposts have nothing but their id.
     created_at: Option<bson::DateTime>,
 }
 
@@ -66,7 +66,7 @@ pub(super) async fn check(store: &Store) -> Result<Vec<Drift>> {
 async fn late(store: &Store) -> Result<HashSet<(&'static str, bson::Uuid, Option<String>)>> {
     let before = now().minus(PATIENCE);
     let mut late = HashSet::new();
-    for name in [FOLLOWS, BLOCKS, POSTS, COMMENTS] {
+    for name in [FOLLOWS, BLOCKS, POSTS, COMMENTS, LIKES, REPOSTS] {
         let fields: Document = doc! { "state": 1, "wish": 1, "createdAt": 1 };
         let mut pending = store.coll::<ChildPart>(name).find(doc! { "pending": true }).projection(fields).await?;
         while let Some(child) = pending.try_next().await? {

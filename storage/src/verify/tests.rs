@@ -100,10 +100,11 @@ async fn settle(store: &Store) {
             store.apply_follows_step().await.unwrap(),
             store.apply_posts_step().await.unwrap(),
             store.apply_comments_step().await.unwrap(),
+            store.apply_reactions_step().await.unwrap(),
             store.merge_step().await.unwrap(),
             store.deliver_step().await.unwrap(),
         ];
-        if done == [Progress::Idle; 5] {
+        if done == [Progress::Idle; 6] {
             return;
         }
     }

@@ -1,4 +1,4 @@
-//! Windows: each delivered post has an entry for every merged follower, and its author, whose window covers it.
+//! Windows: each delivered post or repost has an entry for every merged follower, and who made it, whose window covers it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::{Drift, DriftKind, next_up_to, stream};
 use crate::{
     Result, Store,
-    collections::{FOLLOWS, POSTS, TIMELINE_ENTRIES, TIMELINES, USERS},
+    collections::{FOLLOWS, POSTS, REPOSTS, TIMELINE_ENTRIES, TIMELINES, USERS},
     graph::IdDoc,
     store::{b, now},
     timelines::{TimelineDoc, window_start},
@@ -19,7 +19,7 @@ use crate::{
 /// Authors in one query: one branch of equality and range for each.
 const BRANCHES: usize = 100;
 
-/// The authors that have delivered posts, as a Bloom filter: who is not in it needs no query, and its size does not grow with them.
+/// The accounts that have delivered acts, as a Bloom filter: who is not in it needs no query, and its size does not grow with them.
 struct Authors(Vec<u64>);
 
 impl Authors {
@@ -42,12 +42,14 @@ impl Authors {
             user: bson::Uuid,
         }
         let mut authors = Self(vec![0; usize::try_from(Self::BITS / 64).unwrap_or(usize::MAX)]);
-        let fields = doc! { "_id": 0, "user": "$author.userId" };
-        let delivered = doc! { "delivery.state": "delivered" };
-        let mut posts = store.coll::<Author>(POSTS).find(delivered).projection(fields).await?;
-        while let Some(author) = posts.try_next().await? {
-            for (word, bit) in Self::places(author.user).map(Self::word) {
-                authors.0[word] |= bit;
+        for (name, user) in [(POSTS, "$author.userId"), (REPOSTS, "$userId")] {
+            let delivered = doc! { "delivery.state": "delivered" };
+            let fields = doc! { "_id": 0, "user": user };
+            let mut acts = store.coll::<Author>(name).find(delivered).projection(fields).await?;
+            while let Some(author) = acts.try_next().await? {
+                for (word, bit) in Self::places(author.user).map(Self::word) {
+                    authors.0[word] |= bit;
+                }
             }
         }
         Ok(authors)
@@ -58,11 +60,11 @@ impl Authors {
     }
 }
 
-/// The delivered posts of authors, as far back as any window reaches. Many readers follow the same authors, so they are kept, up to a
-/// number of posts; then the keeping begins anew.
+/// The delivered acts of accounts, as far back as any window reaches. Many readers follow the same accounts, so they are kept, up to a
+/// number of acts; then the keeping begins anew.
 #[derive(Default)]
 struct Delivered {
-    posts: HashMap<bson::Uuid, Vec<bson::Uuid>>,
+    acts: HashMap<bson::Uuid, Vec<ActPart>>,
     kept: usize,
 }
 
@@ -75,27 +77,41 @@ impl Delivered {
         if self.kept > Self::MOST {
             *self = Self::default();
         }
-        let unknown: Vec<bson::Uuid> = authors.iter().copied().filter(|author| !self.posts.contains_key(author)).collect();
+        let unknown: Vec<bson::Uuid> = authors.iter().copied().filter(|author| !self.acts.contains_key(author)).collect();
         let oldest = b(window_start(UserId(uuid::Uuid::nil()), None, now()));
         for authors in unknown.chunks(BRANCHES) {
-            self.posts.extend(authors.iter().map(|author| (*author, Vec::new())));
-            let branch = |author: &bson::Uuid| {
-                doc! { "author.userId": author, "_id": { "$gte": oldest }, "state": "live", "delivery.state": "delivered" }
-            };
-            let delivered = doc! { "$or": authors.iter().map(branch).collect::<Vec<_>>() };
-            let fields = doc! { "_id": 0, "post": "$_id", "actor": "$author.userId" };
-            let mut acts = store.coll::<ActPart>(POSTS).find(delivered).projection(fields).await?;
-            while let Some(act) = acts.try_next().await? {
-                self.posts.entry(act.actor).or_default().push(act.post);
-                self.kept += 1;
+            self.acts.extend(authors.iter().map(|author| (*author, Vec::new())));
+            for (name, actor, state, post) in SOURCES {
+                let branch = |author: &bson::Uuid| {
+                    doc! { actor: author, "_id": { "$gte": oldest }, "state": state, "delivery.state": "delivered" }
+                };
+                let delivered = doc! { "$or": authors.iter().map(branch).collect::<Vec<_>>() };
+                let fields = doc! { "_id": 0, "slot": "$_id", "post": post, "actor": format!("${actor}"), "author": "$authorId" };
+                let mut acts = store.coll::<DeliveredPart>(name).find(delivered).projection(fields).await?;
+                while let Some(act) = acts.try_next().await? {
+                    // A repost of one's own post goes to nobody.
+                    if act.author != Some(act.act.actor) {
+                        self.acts.entry(act.act.actor).or_default().push(act.act);
+                        self.kept += 1;
+                    }
+                }
             }
         }
-        let acts = authors.iter().flat_map(|actor| {
-            let posts = self.posts.get(actor).into_iter().flatten();
-            posts.map(|post| ActPart { post: *post, actor: *actor })
-        });
-        Ok(acts.filter(|act| act.post.bytes() >= since.bytes()).collect())
+        let acts = authors.iter().flat_map(|actor| self.acts.get(actor).into_iter().flatten().copied());
+        Ok(acts.filter(|act| act.slot.bytes() >= since.bytes()).collect())
     }
+}
+
+/// Where acts come from: the collection, who did it, the state in which it is wanted, and which post.
+const SOURCES: [(&str, &str, &str, &str); 2] =
+    [(POSTS, "author.userId", "live", "$_id"), (REPOSTS, "userId", "active", "$postId")];
+
+#[derive(Debug, Deserialize)]
+struct DeliveredPart {
+    #[serde(flatten)]
+    act: ActPart,
+    /// Of a repost: whose post it is.
+    author: Option<bson::Uuid>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -123,6 +139,7 @@ struct EntryPart {
 /// An act that should be in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 struct ActPart {
+    slot: bson::Uuid,
     post: bson::Uuid,
     actor: bson::Uuid,
 }
@@ -137,7 +154,7 @@ pub(super) async fn check(store: &Store) -> Result<Vec<Drift>> {
     let fields = doc! { "_id": 0, "followerId": 1, "followeeId": 1 };
     let mut edges = stream::<EdgePart>(store, FOLLOWS, merged, doc! { "followerId": 1, "followeeId": 1 }, fields).await?;
     let mut windows = stream::<WindowPart>(store, TIMELINES, doc! {}, doc! { "_id": 1 }, doc! {}).await?;
-    let fields = doc! { "_id": 0, "owner": "$ownerId", "post": "$postId", "actor": "$actorId" };
+    let fields = doc! { "_id": 0, "owner": "$ownerId", "slot": 1, "post": "$postId", "actor": "$actorId" };
     let mut entries = stream::<EntryPart>(store, TIMELINE_ENTRIES, doc! {}, doc! { "ownerId": 1, "slot": -1 }, fields).await?;
     while let Some(IdDoc { id: reader }) = readers.try_next().await? {
         let mut of: Vec<bson::Uuid> = if authors.may_hold(reader) { vec![reader] } else { Vec::new() };
@@ -165,18 +182,21 @@ pub(super) async fn check(store: &Store) -> Result<Vec<Drift>> {
 /// Looks for one entry again in a snapshot, with everything that says that it should be there.
 async fn recheck(store: &Store, reader: bson::Uuid, act: ActPart) -> Result<Option<Drift>> {
     let mut session = store.begin().await?;
-    let post = doc! { "_id": act.post, "state": "live", "delivery.state": "delivered" };
+    let (name, _, state, _) = if act.slot == act.post { SOURCES[0] } else { SOURCES[1] };
+    let done = doc! { "_id": act.slot, "state": state, "delivery.state": "delivered" };
+    let live = doc! { "_id": act.post, "state": "live" };
     let edge = doc! { "followerId": reader, "followeeId": act.actor, "state": "active", "merged": true };
-    let entry = doc! { "ownerId": reader, "postId": act.post, "actorId": act.actor };
+    let entry = doc! { "ownerId": reader, "postId": act.post, "actorId": act.actor, "slot": act.slot };
     let timeline = store.coll::<TimelineDoc>(TIMELINES).find_one(doc! { "_id": reader }).session(&mut session).await?;
     let since = window_start(UserId(reader.into()), timeline, now());
-    let delivered = store.coll::<Document>(POSTS).find_one(post).session(&mut session).await?.is_some();
+    let delivered = store.coll::<Document>(name).find_one(done).session(&mut session).await?.is_some()
+        && store.coll::<Document>(POSTS).find_one(live).session(&mut session).await?.is_some();
     let merged = reader == act.actor || store.coll::<Document>(FOLLOWS).find_one(edge).session(&mut session).await?.is_some();
     let held = store.coll::<Document>(TIMELINE_ENTRIES).find_one(entry).session(&mut session).await?.is_some();
-    let wanted = delivered && merged && uuid::Uuid::from(act.post) >= since;
+    let wanted = delivered && merged && uuid::Uuid::from(act.slot) >= since;
     Ok((wanted && !held).then(|| Drift {
         kind: DriftKind::MissingEntry,
         subject: reader.into(),
-        detail: format!("post {} by {} is delivered and not in the window", act.post, act.actor),
+        detail: format!("post {}, brought by {} as {}, is delivered and not in the window", act.post, act.actor, act.slot),
     }))
 }
