@@ -327,9 +327,12 @@ impl Store {
     /// A request's attempt to apply its own comment; what it leaves is the applier's. True if it is applied.
     async fn apply_own(&self, post: bson::Uuid, comment: bson::Uuid) -> Result<bool> {
         let siblings = doc! { "postId": post, "pending": true };
-        self.apply_own_child(collections::COMMENTS, siblings, comment, async || {
-            Ok(self.apply_comments(post, &[comment]).await? > 0)
-        })
+        self.apply_own_child(
+            collections::COMMENTS,
+            siblings,
+            comment,
+            async || Ok(self.apply_comments(post, &[comment]).await? > 0),
+        )
         .await
     }
 

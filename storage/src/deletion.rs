@@ -25,7 +25,9 @@ use serde::Deserialize;
 
 use crate::{
     Result, Store,
-    collections::{BLOCKS, BOOKMARKS, COMMENTS, FOLLOWS, LIKES, MUTES, POSTS, REPOSTS, SESSIONS, TIMELINE_ENTRIES, TIMELINES, USERS},
+    collections::{
+        BLOCKS, BOOKMARKS, COMMENTS, FOLLOWS, LIKES, MUTES, POSTS, REPOSTS, SESSIONS, TIMELINE_ENTRIES, TIMELINES, USERS,
+    },
     comments::CommentPlace,
     credentials::Attempts,
     graph::{Applier, FollowDoc, IdDoc},

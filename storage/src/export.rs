@@ -152,8 +152,7 @@ impl Store {
     async fn export_bookmarks(self, user: UserId) -> Result<Exported> {
         let own = doc! { "userId": b(user) };
         let found = self.coll::<BookmarkDoc>(BOOKMARKS).find(own).sort(doc! { "userId": 1, "_id": -1 }).await?;
-        let bookmark =
-            |edge: BookmarkDoc| Export::Bookmark(reaction(Target::Post(PostId(edge.post_id.into())), edge.id));
+        let bookmark = |edge: BookmarkDoc| Export::Bookmark(reaction(Target::Post(PostId(edge.post_id.into())), edge.id));
         Ok(found.map_ok(bookmark).err_into().boxed())
     }
 }

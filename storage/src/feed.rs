@@ -273,7 +273,8 @@ impl Store {
         };
         let strange = |post: &&PostDoc| !reader.follows(post.author_id()) && !hidden.is_silenced(post.author_id());
         let strangers: Vec<&PostDoc> = posts.iter().filter(strange).collect();
-        let reposts = if strangers.is_empty() { Brought::default() } else { self.reposts_for(reader, acts, &strangers, &mut hidden).await? };
+        let reposts =
+            if strangers.is_empty() { Brought::default() } else { self.reposts_for(reader, acts, &strangers, &mut hidden).await? };
         let mut posts: HashMap<PostId, PostDoc> = posts.into_iter().map(|post| (PostId(post.id.into()), post)).collect();
         let (mut shown, mut dead) = (Vec::with_capacity(acts.len()), Vec::new());
         let authors: HashMap<PostId, UserId> = posts.iter().map(|(id, post)| (*id, post.author_id())).collect();
@@ -323,9 +324,8 @@ impl Store {
         let authors = strangers.iter().map(|post| post.author_id());
         let posts: Vec<PostId> = strangers.iter().map(|post| PostId(post.id.into())).collect();
         let (private, entries) = futures::try_join!(self.private_among(authors), self.entries_of(reader.id, &posts))?;
-        let public = |post: &&&PostDoc| {
-            Visibility::of(post.visibility.into(), private.contains(&post.author_id())) == Visibility::Public
-        };
+        let public =
+            |post: &&&PostDoc| Visibility::of(post.visibility.into(), private.contains(&post.author_id())) == Visibility::Public;
         let public: HashSet<PostId> = strangers.iter().filter(public).map(|post| PostId(post.id.into())).collect();
         let mut users: BTreeSet<UserId> = acts.iter().map(|act| act.actor).collect();
         let entries = entries.into_iter().map(Act::from).filter(|act| reader.follows(act.actor) && act.slot != act.post.0);

@@ -15,8 +15,7 @@ use std::collections::HashSet;
 
 use bson::{Document, doc};
 use rookery_domain::{
-    CommentId, PostId, UserId,
-    fanout,
+    CommentId, PostId, UserId, fanout,
     post::{PostCounts, Visibility},
     reactions::{CommentReacted, Reacted, ReactionRefusal},
 };
@@ -305,7 +304,8 @@ impl Store {
             }
             let there = self.insert_unless_there(name, &docs).await?;
             for (at, place) in places.into_iter().enumerate() {
-                edges[place] = if there.contains(&at) { self.want_again(&batch[place]).await? } else { Some(batch[place].edge.id()) };
+                edges[place] =
+                    if there.contains(&at) { self.want_again(&batch[place]).await? } else { Some(batch[place].edge.id()) };
             }
         }
         // Before the answer, so that the next read of this process has it.

@@ -130,7 +130,11 @@ pub(crate) struct ActDoc {
 impl ActDoc {
     /// The fields of a document of the collection `name`, [`POSTS`] or [`REPOSTS`].
     pub(crate) fn fields(name: &str) -> Document {
-        if name == POSTS { doc! { "post": "$_id", "actor": "$author.userId" } } else { doc! { "post": "$postId", "actor": "$userId" } }
+        if name == POSTS {
+            doc! { "post": "$_id", "actor": "$author.userId" }
+        } else {
+            doc! { "post": "$postId", "actor": "$userId" }
+        }
     }
 }
 

@@ -74,13 +74,7 @@ struct NewEntryDoc {
 
 impl NewEntryDoc {
     fn new(owner: bson::Uuid, act: Act) -> Self {
-        Self {
-            owner_id: owner,
-            post_id: b(act.post),
-            actor_id: b(act.actor),
-            slot: b(act.slot),
-            at: date(ids::time_of(act.slot)),
-        }
+        Self { owner_id: owner, post_id: b(act.post), actor_id: b(act.actor), slot: b(act.slot), at: date(ids::time_of(act.slot)) }
     }
 }
 
@@ -356,8 +350,7 @@ impl Store {
         let mut left = false;
         for (Act { slot, post, actor }, owners) in by_act {
             let all = owners.len() as u64;
-            let older =
-                doc! { "ownerId": { "$in": owners }, "postId": b(post), "actorId": b(actor), "slot": { "$lt": b(slot) } };
+            let older = doc! { "ownerId": { "$in": owners }, "postId": b(post), "actorId": b(actor), "slot": { "$lt": b(slot) } };
             let newer = doc! { "$set": { "slot": b(slot), "at": date(ids::time_of(slot)) } };
             left |= self.coll::<Document>(TIMELINE_ENTRIES).update_many(older, newer).await?.matched_count < all;
         }

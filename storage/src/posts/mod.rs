@@ -28,8 +28,8 @@ use rookery_domain::{
 pub(crate) use self::docs::{
     AuthorDoc, DeliveryDoc, DeliveryState, PostCountersDoc, PostDoc, PostState, RecentCommentDoc, VisibilityDoc,
 };
-pub(crate) use self::seen::SeenPost;
 use self::docs::{PendingDoc, PostSeqDoc, WriterDoc};
+pub(crate) use self::seen::SeenPost;
 use crate::{
     Result, Store,
     collections::{BOOKMARKS, LIKES, POSTS, REPOSTS, USERS},

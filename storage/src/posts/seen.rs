@@ -46,8 +46,7 @@ struct SeenAuthorDoc {
 impl Store {
     /// What is said of a live post, if the viewer may see it.
     pub(crate) async fn seen_post(&self, post: bson::Uuid, viewer: Option<UserId>) -> Result<Option<SeenPost>> {
-        let parts =
-            doc! { "author.userId": 1, "visibility": 1, "counters": 1, "commentSeq": 1, "likeSeq": 1, "repostSeq": 1 };
+        let parts = doc! { "author.userId": 1, "visibility": 1, "counters": 1, "commentSeq": 1, "likeSeq": 1, "repostSeq": 1 };
         let live = doc! { "_id": post, "state": "live" };
         let Some(post) = self.coll::<SeenPostDoc>(POSTS).find_one(live).projection(parts).await? else {
             return Ok(None);

@@ -173,10 +173,8 @@ impl Store {
     pub(crate) async fn unwant_reactions(&self, kind: Kind, ids: &[bson::Uuid]) -> Result<()> {
         let standing = doc! { "_id": { "$in": ids }, "state": "active" };
         let removal = doc! { "$set": { "state": "removed", "pending": true } };
-        until_no_conflict(async || {
-            Ok(self.coll::<Document>(kind.edges()).update_many(standing.clone(), removal.clone()).await?)
-        })
-        .await?;
+        until_no_conflict(async || Ok(self.coll::<Document>(kind.edges()).update_many(standing.clone(), removal.clone()).await?))
+            .await?;
         Ok(())
     }
 

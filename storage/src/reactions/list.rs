@@ -4,11 +4,7 @@
 
 use bson::doc;
 use futures::TryStreamExt as _;
-use rookery_domain::{
-    Limit, Page, PostId, UserId,
-    page::SeqCursor,
-    user::UserSummary,
-};
+use rookery_domain::{Limit, Page, PostId, UserId, page::SeqCursor, user::UserSummary};
 use serde::Deserialize;
 
 use super::{EdgeState, Kind};

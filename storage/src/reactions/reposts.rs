@@ -2,11 +2,7 @@
 
 use bson::{Document, doc};
 use futures::TryStreamExt as _;
-use rookery_domain::{
-    PostId, UserId,
-    fanout::Delivery,
-    feed::Act,
-};
+use rookery_domain::{PostId, UserId, fanout::Delivery, feed::Act};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 

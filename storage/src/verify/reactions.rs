@@ -102,7 +102,9 @@ async fn recheck(store: &Store, kind: Kind, id: bson::Uuid) -> Result<Vec<Drift>
     let mut wrong = Vec::new();
     match parent {
         // The applier deletes what is pending to a parent that is gone.
-        None if orphans > 0 => wrong.push((DriftKind::OrphanReaction, format!("{orphans} in {} to what does not exist", kind.edges()))),
+        None if orphans > 0 => {
+            wrong.push((DriftKind::OrphanReaction, format!("{orphans} in {} to what does not exist", kind.edges())))
+        }
         Some(parent) if parent.is_live() => {
             if parent.total != total {
                 let which = if kind == Kind::Repost { DriftKind::RepostCount } else { DriftKind::LikeCount };

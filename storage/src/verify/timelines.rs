@@ -103,8 +103,7 @@ impl Delivered {
 }
 
 /// Where acts come from: the collection, who did it, the state in which it is wanted, and which post.
-const SOURCES: [(&str, &str, &str, &str); 2] =
-    [(POSTS, "author.userId", "live", "$_id"), (REPOSTS, "userId", "active", "$postId")];
+const SOURCES: [(&str, &str, &str, &str); 2] = [(POSTS, "author.userId", "live", "$_id"), (REPOSTS, "userId", "active", "$postId")];
 
 #[derive(Debug, Deserialize)]
 struct DeliveredPart {
