@@ -55,21 +55,17 @@ impl Store {
     /// Where others' children wait, the parent is hot and no attempt is made: it would only be in the applier's way. Otherwise a conflict
     /// is with something that writes the parent once (its delivery, a child of another kind), and a second attempt is worth it, so that
     /// on a quiet parent everybody sees his own act counted.
-    pub(crate) async fn apply_own_child(
+    pub(crate) async fn apply_own_child<F: Future<Output = Result<bool>>>(
         &self,
         name: &str,
         siblings: Document,
         child: bson::Uuid,
-        apply: impl AsyncFn() -> Result<bool>,
+        apply: impl Fn() -> F,
     ) -> Result<bool> {
-        let found = async |these: Document| {
-            let found = self.coll::<Document>(name).find_one(these).projection(doc! { "_id": 1 }).await?;
-            Ok::<_, Error>(found.is_some())
-        };
         let mut others = siblings;
         others.insert("_id", doc! { "$ne": child });
         for _ in 0..2 {
-            if found(others.clone()).await? {
+            if self.has_child(name, others.clone()).await? {
                 break;
             }
             match attempt(apply()).await? {
@@ -78,9 +74,13 @@ impl Store {
                 Attempt::Left => {}
             }
         }
-        let is_applied = || async { Ok(!found(doc! { "_id": child, "pending": true }).await?) };
+        let is_applied = || async { Ok(!self.has_child(name, doc! { "_id": child, "pending": true }).await?) };
         self.leave_to_applier(is_applied).await?;
         is_applied().await
+    }
+
+    async fn has_child(&self, name: &str, these: Document) -> Result<bool> {
+        Ok(self.coll::<Document>(name).find_one(these).projection(doc! { "_id": 1 }).await?.is_some())
     }
 
     /// Hands what a request left to the applier, and waits a moment for it, so that a caller who alone writes a quiet parent finds its

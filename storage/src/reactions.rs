@@ -286,7 +286,7 @@ impl Store {
     }
 
     async fn apply_own_edge(&self, kind: Kind, parent: bson::Uuid, edge: bson::Uuid) -> Result<bool> {
-        self.apply_own_child(kind.edges(), kind.pending_of(parent), edge, async || {
+        self.apply_own_child(kind.edges(), kind.pending_of(parent), edge, || async {
             Ok(self.apply_reactions(kind, parent, &[edge]).await? > 0)
         })
         .await

@@ -8,7 +8,7 @@ use rookery_domain::{CommentId, PostId, UserId, ids, post::Visibility};
 use super::*;
 use crate::{
     Settings,
-    collections::{BLOCKS, COMMENTS, FOLLOWS, POSTS, TIMELINE_ENTRIES, TIMELINES, USER_OVERFLOW, USERS},
+    collections::{BLOCKS, COMMENTS, FOLLOWS, LIKES, POSTS, REPOSTS, TIMELINE_ENTRIES, TIMELINES, USER_OVERFLOW, USERS},
     comments::NewComment,
     pending::Progress,
     posts::NewPost,
@@ -302,4 +302,39 @@ async fn what_the_applier_does_not_take_for_a_minute_is_reported() {
     // An applier that runs meanwhile is waited for.
     let (drift, ()) = tokio::join!(verify(world.db.store()), settle(world.db.store()));
     assert_eq!(drift.unwrap(), []);
+}
+
+#[tokio::test]
+async fn reactions_that_drift_are_reported() {
+    let world = World::new().await;
+    let store = world.db.store();
+    let (post, comment) = (world.posts[0], world.comments[16]);
+    store.like_post(post, world.alice).await.unwrap().unwrap();
+    store.like_comment(comment, world.bob).await.unwrap().unwrap();
+    // Of a post of whom Bob does not follow himself: his followers have it in their windows.
+    let new = NewPost { id: PostId(new_id()), author: world.alice, text: "A post".to_owned(), visibility: Visibility::Public };
+    let other = store.create_post(new).await.unwrap().unwrap().id;
+    store.repost(other, world.bob).await.unwrap().unwrap();
+    settle(store).await;
+    world.assert_reported(&[]).await;
+    world.set(POSTS, post, doc! { "$inc": { "counters.likes": 1_i64 } }).await;
+    world.set(POSTS, other, doc! { "$inc": { "counters.reposts": 1_i64 } }).await;
+    world.assert_reported(&[DriftKind::LikeCount, DriftKind::RepostCount]).await;
+    world.set(POSTS, post, doc! { "$inc": { "counters.likes": -1_i64 } }).await;
+    world.set(POSTS, other, doc! { "$inc": { "counters.reposts": -1_i64 } }).await;
+    world.update(LIKES, doc! { "targetId": b(post) }, doc! { "$set": { "seq": 9_i64 } }).await;
+    world.assert_reported(&[DriftKind::ReactionSeq]).await;
+    world.update(LIKES, doc! { "targetId": b(post) }, doc! { "$set": { "seq": 1_i64 } }).await;
+    let kept = doc! { "_id": b(post), "recentComments._id": b(comment) };
+    world.update(POSTS, kept.clone(), doc! { "$set": { "recentComments.0.likes": 0_i64 } }).await;
+    world.assert_reported(&[DriftKind::RecentComments]).await;
+    world.update(POSTS, kept, doc! { "$set": { "recentComments.0.likes": 1_i64 } }).await;
+    world.copy(LIKES, doc! { "targetId": b(post) }, doc! { "targetId": b(new_id()) }).await;
+    world.assert_reported(&[DriftKind::OrphanReaction]).await;
+    world.delete(LIKES, doc! { "targetId": { "$nin": [b(post), b(comment)] } }).await;
+    // Nobody would find it any more.
+    world.delete(TIMELINE_ENTRIES, doc! { "ownerId": b(world.alice), "actorId": b(world.bob), "postId": b(other) }).await;
+    world.assert_reported(&[DriftKind::MissingEntry]).await;
+    world.update(REPOSTS, doc! { "postId": b(other) }, doc! { "$set": { "delivery.state": "pending" } }).await;
+    world.assert_reported(&[DriftKind::NotPulled]).await;
 }
