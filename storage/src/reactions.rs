@@ -10,6 +10,8 @@ pub mod bookmarks;
 mod flags;
 mod list;
 pub(crate) mod reposts;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashSet;
 

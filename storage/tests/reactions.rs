@@ -375,3 +375,15 @@ async fn a_repost_made_again_stands_at_its_new_place_in_every_window() {
     assert_eq!(feed().await, [between]);
     world.assert_at_rest().await;
 }
+
+#[tokio::test]
+async fn a_feed_that_was_read_before_shows_new_totals() {
+    let world = World::new().await;
+    let (store, reader) = (world.store(), user(world.store()).await);
+    store.follow(reader, world.author).await.unwrap().unwrap();
+    let counts = async || store.feed(reader, None, Limit::DEFAULT).await.unwrap().items[0].post.counts;
+    assert_eq!((counts().await.likes, counts().await.reposts), (0, 0));
+    store.like_post(world.post, world.fan).await.unwrap().unwrap();
+    store.repost(world.post, world.fan).await.unwrap().unwrap();
+    assert_eq!((counts().await.likes, counts().await.reposts), (1, 1));
+}
