@@ -24,6 +24,7 @@ use crate::{
     limits::Raw,
     loops::{Driver, Failure, Measured, Plan, per_second},
     report::{Goal, Line, Report, ratio},
+    rest::{PATIENCE, POLL, until_rest},
     service::resident_bytes,
 };
 
@@ -94,13 +95,6 @@ pub(crate) struct Scenario {
     /// The service's process, where it is our own.
     pub(crate) process: Option<u32>,
 }
-
-/// How often a condition is looked at that something waits for.
-const POLL: Duration = Duration::from_millis(10);
-/// What has not happened after this long has failed.
-const PATIENCE: Duration = Duration::from_mins(2);
-/// What has not changed for this long is taken to be at rest: above every pause that the service's workers make.
-const REST: Duration = Duration::from_secs(1);
 
 /// The goals, but for the comparison's. They are stated in `docs/load-tests.md` with the reason for each.
 const STORM_TO_INSERT_ONE: f64 = 0.4;
@@ -306,7 +300,7 @@ impl Scenario {
     async fn feed(&self, readers: &Arc<Vec<Reader>>, report: &mut Report) -> Result<()> {
         self.go_on()?;
         // Fan-outs, and the merging of what the readers have just followed.
-        self.until_rest("background work", || async { self.api().background_items().await }).await?;
+        until_rest(self.driver.stop(), "background work", || async { self.api().background_items().await }).await?;
         let caller = readers[0].account.clone();
         match self.api().bench_find_one(&caller).await {
             Ok(()) => {
@@ -380,27 +374,12 @@ impl Scenario {
 
     /// Waits until no feed entries are delivered any more, and gives how many were.
     async fn until_deliveries_rest(&self) -> Result<u64> {
-        self.until_rest("deliveries", || async { self.api().fanout_entries().await }).await
+        until_rest(self.driver.stop(), "deliveries", || async { self.api().fanout_entries().await }).await
     }
 
     /// Waits until an account's number of followers stands still, and gives it.
     async fn until_followers_rest(&self, account: Uuid) -> Result<u64> {
-        self.until_rest("followers", || async { Ok(self.api().profile(account).await?.counts.followers) }).await
-    }
-
-    async fn until_rest<Fut: Future<Output = Result<u64, Failure>>>(&self, what: &str, read: impl Fn() -> Fut) -> Result<u64> {
-        let began = Instant::now();
-        let (mut last, mut since) = (read().await?, Instant::now());
-        while since.elapsed() < REST {
-            self.go_on()?;
-            ensure!(began.elapsed() < PATIENCE, "{what} have not come to rest in {} s", PATIENCE.as_secs());
-            tokio::time::sleep(POLL).await;
-            let now = read().await?;
-            if now != last {
-                (last, since) = (now, Instant::now());
-            }
-        }
-        Ok(last)
+        until_rest(self.driver.stop(), "followers", || async { Ok(self.api().profile(account).await?.counts.followers) }).await
     }
 
     /// Walks a whole list of followers.

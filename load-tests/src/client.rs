@@ -94,6 +94,17 @@ struct Post {
 }
 
 #[derive(Debug, Deserialize)]
+struct Relationships {
+    items: Vec<Relationship>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Relationship {
+    id: Uuid,
+    following: bool,
+}
+
+#[derive(Debug, Deserialize)]
 struct Followed {
     state: String,
 }
@@ -182,6 +193,22 @@ impl Api {
         let request = self.http.put(self.url(&format!("/users/{user}/follow"))).bearer_auth(&caller.token);
         let followed: Followed = self.json(request, 200).await?;
         check(followed.state == "following", "a public account that is not followed at once")
+    }
+
+    /// Follows somebody no more.
+    pub(crate) async fn unfollow(&self, caller: &Account, user: Uuid) -> Result<(), Failure> {
+        let request = self.http.delete(self.url(&format!("/users/{user}/follow"))).bearer_auth(&caller.token);
+        self.send(request, 204).await.map(drop)
+    }
+
+    /// Asks how the caller stands to an account, and checks that the caller does not follow it.
+    pub(crate) async fn relationship(&self, caller: &Account, user: Uuid) -> Result<(), Failure> {
+        let request = self.http.get(self.url("/relationships")).query(&[("ids", user)]).bearer_auth(&caller.token);
+        let list: Relationships = self.json(request, 200).await?;
+        check(
+            matches!(list.items.as_slice(), [one] if one.id == user && !one.following),
+            "another relationship than that of a stranger",
+        )
     }
 
     /// Writes a post.

@@ -28,7 +28,7 @@ pub(crate) fn read(path: &Path, mutual: bool) -> Result<Vec<Edge>> {
 }
 
 /// Writes a plain edge list that [`read`] reads back.
-pub(crate) fn write(path: &Path, edges: &[Edge]) -> Result<()> {
+pub(crate) fn write(path: &Path, edges: impl IntoIterator<Item = Edge>) -> Result<()> {
     let shown = path.display();
     let mut file = BufWriter::new(File::create(path).with_context(|| format!("cannot make {shown}"))?);
     writeln!(file, "{HEADER}")?;
@@ -51,7 +51,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let edges = [(5, 1), (1, 5), (2, 1)];
         let plain = folder.path().join("edges.csv");
-        write(&plain, &edges).unwrap();
+        write(&plain, edges).unwrap();
         assert_eq!(read(&plain, false).unwrap(), edges);
 
         // Known by its content, whatever its name.

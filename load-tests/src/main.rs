@@ -7,17 +7,16 @@ mod edges;
 mod graph;
 mod limits;
 mod loops;
+mod million;
 mod report;
+mod rest;
 mod service;
+mod stage;
+mod turns;
 
-use std::{
-    io::Write as _,
-    path::{Path, PathBuf},
-    process::ExitCode,
-    time::Duration,
-};
+use std::{io::Write as _, path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -29,7 +28,8 @@ use crate::{
     limits::Raw,
     loops::{Driver, Stop},
     report::Report,
-    service::{DATABASE, DatabaseServer, PASSWORD, Service},
+    service::{DATABASE, PASSWORD},
+    stage::Stage,
 };
 
 /// Accounts that one follows on average in a synthetic graph.
@@ -56,6 +56,8 @@ enum Command {
 enum Run {
     /// Follow storms, posts, fan-out, feeds and follower pages around accounts with very many followers.
     Celebrity(Box<CelebrityArguments>),
+    /// One account with a million followers beside one with a hundred: everything that is done with either, in turns.
+    Million(MillionArguments),
 }
 
 /// Which graph.
@@ -148,6 +150,37 @@ struct CelebrityArguments {
     /// Runs of that comparison, of which the median counts [default: 5, with --quick 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     runs: Option<u8>,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+#[derive(Debug, Args)]
+struct MillionArguments {
+    /// Followers of the largest account [default: 1000000, with --quick 3000].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2_000..=10_000_000))]
+    followers: Option<u64>,
+    /// Requests of each kind to each of the two accounts in one run [default: 2000, with --quick 50].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    samples: Option<u64>,
+    /// Runs, of which the median counts [default: 5, with --quick 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    runs: Option<u8>,
+    /// A small run, to see that everything works; its figures mean little.
+    #[arg(long)]
+    quick: bool,
+    /// An empty or new folder for the data of the run, which is kept [default: a temporary one].
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// The `rookery` program [default: beside this one].
+    #[arg(long, value_name = "PATH")]
+    rookery: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+/// What becomes of what was measured.
+#[derive(Debug, Args)]
+struct OutputArguments {
     /// Write the report to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -187,6 +220,7 @@ async fn command(command: Command) -> Result<ExitCode> {
         match command {
             Command::Seed(seed) => seed_graph(&seed).await,
             Command::Run(Run::Celebrity(celebrity)) => run_celebrity(&celebrity, &stop).await,
+            Command::Run(Run::Million(million)) => run_million(&million, &stop).await,
         }
     };
     // The first signal ends the loops, and what was measured is reported; the second ends the program, and with it its children.
@@ -211,7 +245,7 @@ async fn seed_graph(seed: &Seed) -> Result<ExitCode> {
         let users = seed.graph.users.context("name a graph: --edges FILE, or --users N")?;
         std::fs::create_dir_all(&seed.data_dir).with_context(|| format!("cannot make {}", seed.data_dir.display()))?;
         let file = seed.out.clone().unwrap_or_else(|| seed.data_dir.join(format!("zipf-{users}-{}.csv", seed.graph.seed)));
-        edges::write(&file, &graph::zipf(users, MEAN_FOLLOWS, seed.graph.seed)?)?;
+        edges::write(&file, graph::zipf(users, MEAN_FOLLOWS, seed.graph.seed)?)?;
         file
     };
     let environment = [("ROOKERY_DATA_DIR", seed.data_dir.to_string_lossy().into_owned())];
@@ -283,61 +317,62 @@ async fn against_running(
 }
 
 async fn against_our_own(arguments: &CelebrityArguments, graph: &Graph, cast: Cast, stop: &Stop) -> Result<ExitCode> {
-    let rookery = service::find_rookery(arguments.rookery.as_deref())?;
-    let temporary = tempfile::Builder::new().prefix("rookery-load-").tempdir()?;
-    let data_dir = arguments.data_dir.as_deref().unwrap_or(temporary.path());
-    ensure_empty(data_dir)?;
-    let database = DatabaseServer::start(data_dir).await?;
-    let environment = service::environment(data_dir, &database, arguments.threshold());
-    let edges = temporary.path().join("edges.csv");
-    edges::write(&edges, graph.edges())?;
-    tokio::select! {
-        imported = service::import(&rookery, &environment, &edges, false, Some(PASSWORD)) => imported?,
-        () = stop.wait() => bail!("interrupted while the graph was loaded"),
-    }
-    let service = Service::start(&rookery, &environment, data_dir).await?;
+    let (rookery, data_dir) = (arguments.rookery.as_deref(), arguments.data_dir.as_deref());
+    let stage = Stage::set(rookery, data_dir, arguments.threshold(), graph.edges().iter().copied(), stop).await?;
     let driver = Driver::new(stop.clone());
-    let troupe = Troupe::imported(Api::new(service.base_url())?, driver.clone());
-    let raw = Some(Raw::connect(database.uri(), DATABASE).await?);
-    let scenario = Scenario { driver, troupe, cast, sizes: arguments.sizes(), raw, process: Some(service.process()) };
-    let mut code = play(arguments, scenario, stop).await?;
-    service.stop().await?;
-    if arguments.verify && !stop.is_set() && !service::verify(&rookery, &environment, stop).await? {
-        code = ExitCode::FAILURE;
-    }
-    database.stop().await?;
-    Ok(code)
+    let troupe = Troupe::imported(stage.api()?, driver.clone());
+    let raw = Some(Raw::connect(stage.database.uri(), DATABASE).await?);
+    let process = Some(stage.service.process());
+    let scenario = Scenario { driver, troupe, cast, sizes: arguments.sizes(), raw, process };
+    let code = play(arguments, scenario, stop).await?;
+    let clean = stage.strike(arguments.output.verify, stop).await?;
+    Ok(if clean { code } else { ExitCode::FAILURE })
 }
 
-/// A run's own database starts empty: what an earlier one left would be measured with it.
-fn ensure_empty(folder: &Path) -> Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let mut entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    ensure!(entries.next().is_none(), "{} is not empty: a run starts with an empty data folder", folder.display());
-    Ok(())
+async fn run_million(arguments: &MillionArguments, stop: &Stop) -> Result<ExitCode> {
+    let base = if arguments.quick { million::Sizes::QUICK } else { million::Sizes::FULL };
+    let sizes = million::Sizes {
+        followers: arguments.followers.unwrap_or(base.followers),
+        samples: arguments.samples.unwrap_or(base.samples),
+        runs: arguments.runs.map_or(base.runs, usize::from),
+    };
+    let (rookery, data_dir) = (arguments.rookery.as_deref(), arguments.data_dir.as_deref());
+    let stage = Stage::set(rookery, data_dir, million::Sizes::THRESHOLD, sizes.edges(), stop).await?;
+    let driver = Driver::new(stop.clone());
+    let troupe = Troupe::imported(stage.api()?, driver.clone());
+    let mut report = Report::new("million");
+    let result = million::Scenario { driver, troupe, sizes }.run(&mut report).await;
+    let code = conclude(report, result, &arguments.output, stop)?;
+    let clean = stage.strike(arguments.output.verify, stop).await?;
+    Ok(if clean { code } else { ExitCode::FAILURE })
 }
 
 /// Runs the scenario and reports, also what was measured before it was interrupted or failed.
 async fn play(arguments: &CelebrityArguments, scenario: Scenario, stop: &Stop) -> Result<ExitCode> {
     let mut report = Report::new("celebrity");
     let result = scenario.run(&mut report).await;
+    if let Some(raw) = scenario.raw {
+        raw.close().await?;
+    }
+    conclude(report, result, &arguments.output, stop)
+}
+
+/// Prints the report, also of what was measured before the run was interrupted or failed, and says how it ended.
+fn conclude(mut report: Report, result: Result<()>, output: &OutputArguments, stop: &Stop) -> Result<ExitCode> {
     let interrupted = stop.is_set();
     if interrupted {
         report.remark("The run was interrupted: this is what was measured until then.");
     }
-    if let Some(raw) = scenario.raw {
-        raw.close().await?;
-    }
-    let mut output = std::io::stdout().lock();
-    output.write_all(report.to_text().as_bytes())?;
-    output.flush()?;
-    if let Some(path) = &arguments.json {
+    let mut screen = std::io::stdout().lock();
+    screen.write_all(report.to_text().as_bytes())?;
+    screen.flush()?;
+    if let Some(path) = &output.json {
         report.write_json(path)?;
     }
     if interrupted {
         return Ok(ExitCode::from(INTERRUPTED));
     }
     result?;
-    let failed = report.errors() > 0 || (arguments.strict && !report.goals_met());
+    let failed = report.errors() > 0 || (output.strict && !report.goals_met());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

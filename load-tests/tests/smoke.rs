@@ -58,6 +58,25 @@ fn the_celebrity_scenario_runs_without_an_error_and_leaves_no_drift() {
 }
 
 #[test]
+fn the_million_scenario_runs_without_an_error_and_leaves_no_drift() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.json");
+    let output = load_tests().args(["run", "million", "--quick", "--verify", "--json"]).arg(&file).output().unwrap();
+    let printed = format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{printed}");
+
+    let report: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    let results = report["results"].as_array().unwrap();
+    for kind in ["profile", "first_follower_page", "follower_page_1000", "relationship", "follow", "unfollow", "post"] {
+        for (which, has_ratio) in [("small", false), ("largest", true)] {
+            let line = results.iter().find(|line| line["name"] == format!("{kind}_{which}"));
+            let line = line.unwrap_or_else(|| panic!("{kind}_{which} is missing\n{printed}"));
+            assert!(line["count"] == 50 && line["errors"] == 0 && line["ratio"].is_number() == has_ratio, "{line}\n{printed}");
+        }
+    }
+}
+
+#[test]
 fn an_edge_list_with_a_bad_line_is_refused_before_anything_is_started() {
     let folder = tempfile::tempdir().unwrap();
     let edges = folder.path().join("edges.csv");

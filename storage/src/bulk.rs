@@ -4,27 +4,34 @@
 //! versions and costs one round trip, inside a transaction or out of one. The command's reply carries errors of single statements,
 //! which `run_command` does not look at: that is done here.
 
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 use mongodb::{ClientSession, error::ErrorKind};
 use serde::Deserialize;
 
 use crate::{Error, Result, Store};
 
-/// One statement: a filter and an update, and whether a document is made where none matches.
+/// One statement: a filter and an update (or the stages of one), whether a document is made where none matches, and whether all that
+/// match are updated or the first.
 #[derive(Debug)]
 pub(crate) struct Statement {
     pub filter: Document,
-    pub update: Document,
+    pub update: Bson,
     pub upsert: bool,
+    pub multi: bool,
 }
 
 impl Statement {
     pub(crate) fn update(filter: Document, update: Document) -> Self {
-        Self { filter, update, upsert: false }
+        Self { filter, update: update.into(), upsert: false, multi: false }
     }
 
     pub(crate) fn upsert(filter: Document, update: Document) -> Self {
-        Self { filter, update, upsert: true }
+        Self { filter, update: update.into(), upsert: true, multi: false }
+    }
+
+    /// One update of all documents that match.
+    pub(crate) fn update_many(filter: Document, update: impl Into<Bson>) -> Self {
+        Self { filter, update: update.into(), upsert: false, multi: true }
     }
 }
 
@@ -77,7 +84,7 @@ fn chunks(mut statements: Vec<Statement>) -> Vec<Vec<Statement>> {
 
 fn command(collection: &str, statements: Vec<Statement>) -> Document {
     let updates: Vec<Document> =
-        statements.into_iter().map(|s| doc! { "q": s.filter, "u": s.update, "upsert": s.upsert, "multi": false }).collect();
+        statements.into_iter().map(|s| doc! { "q": s.filter, "u": s.update, "upsert": s.upsert, "multi": s.multi }).collect();
     doc! { "update": collection, "updates": updates, "ordered": true }
 }
 

@@ -474,6 +474,53 @@ async fn pages_that_were_built_with_another_size_are_built_anew_once() {
 }
 
 #[tokio::test]
+async fn of_a_batch_in_which_one_follower_is_being_deleted_all_others_are_counted() {
+    let world = World::with_low_threshold().await;
+    world.crowd(6).await;
+    let store = world.store();
+    let mut written = Vec::new();
+    for _ in 0..5 {
+        let fan = user(store).await;
+        written.push(write(store, fan, world.alice).await);
+    }
+    let gone = written[2];
+    let deleting = doc! { "$set": { "state": "deleting" } };
+    store.coll::<Document>(USERS).update_one(doc! { "_id": b(gone.follower) }, deleting).await.unwrap();
+    let edges: Vec<_> = written.iter().map(|edge| edge.edge).collect();
+    let lease = world.lease().await;
+    // A batch takes its followers to be live, and finds out as it counts.
+    let plan = store.plan_follows(&edges, Applier::Leased(&lease, world.alice)).await.unwrap().unwrap();
+    assert!(store.write_plan(plan).await.is_err_and(|error| error.is_conflict()));
+    lease.release().await.unwrap();
+    world.drain().await;
+    assert!(edge(store, gone.follower, world.alice).await.is_none());
+    assert_eq!(world.account().await.counters.followers, 10);
+    assert_eq!(world.account().await.follower_seq, 10, "no number was given out for it");
+    assert_verified(store).await;
+}
+
+#[tokio::test]
+async fn a_batch_gives_out_its_numbers_in_the_order_of_the_wishes_whatever_the_edges_were() {
+    let world = World::new().await;
+    let store = world.store();
+    let mut written = Vec::new();
+    for n in 0..5 {
+        let fan = user(store).await;
+        let new = NewFollow { follower: fan, followee: world.alice };
+        // The second and the fourth ask an account that they take to be private.
+        written.push(if n % 2 == 1 { store.write_request(new).await.unwrap() } else { write(store, fan, world.alice).await });
+    }
+    world.drain().await;
+    for (n, written) in (1_i64..).zip(&written) {
+        let edge = edge(store, written.follower, world.alice).await.unwrap();
+        assert_eq!((edge.state, edge.seq, edge.pending), (FollowState::Active, Some(n), None));
+        assert!(edge.request_of.is_none() && edge.followed_at.is_some());
+    }
+    assert_eq!(world.account().await.counters.followers, 5);
+    assert_verified(store).await;
+}
+
+#[tokio::test]
 async fn only_the_applier_takes_an_account_over_the_threshold() {
     let world = World::with_low_threshold().await;
     world.crowd(4).await;
@@ -563,7 +610,7 @@ async fn who_lost_the_lease_in_the_middle_of_a_build_writes_nothing_more() {
     assert!(!store.set_flag(&stopped, world.alice, flag).await.unwrap());
     assert!(!stopped.renew().await.unwrap());
     store.mark_unfollow(world.bob, world.alice).await.unwrap();
-    assert!(store.plan_follows(&[written.edge], Applier::Leased(&stopped)).await.unwrap().is_none());
+    assert!(store.plan_follows(&[written.edge], Applier::Leased(&stopped, world.alice)).await.unwrap().is_none());
     stopped.release().await.unwrap();
     world.assert_at_rest(false, 4).await;
 }
@@ -579,7 +626,7 @@ async fn a_demotion_that_crashed_before_its_pages_were_deleted_is_finished() {
     let fan = doc! { "followeeId": b(world.alice), "seq": 1_i64 };
     let fan = world.store().coll::<FollowDoc>(FOLLOWS).find_one(fan).await.unwrap().unwrap();
     world.store().mark_unfollow(fan.follower(), world.alice).await.unwrap();
-    world.store().apply_follows(&[fan.id], Applier::Leased(&lease)).await.unwrap();
+    world.store().apply_follows(&[fan.id], Applier::Leased(&lease, world.alice)).await.unwrap();
     drop(lease);
     assert!(!verify::verify(world.store()).await.unwrap().is_empty(), "pages of an account that is no outlier");
     assert_eq!(world.store().apply_follows_step().await.unwrap(), Progress::Idle, "the lease has not run out");

@@ -1,17 +1,15 @@
 //! The largest account against a small one, request by request in turns: what depends on the number of followers shows as a ratio.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 use anyhow::Result;
 
 use super::Scenario;
 use crate::{
     client::{Account, Api},
-    loops::{Failure, Measured, Plan},
+    loops::{Failure, Measured},
     report::{Goal, Line, Report, median, ratio},
+    turns::in_turns,
 };
 
 /// The goal, for the 95th percentile of each kind of request. It is stated in `docs/load-tests.md`.
@@ -50,7 +48,16 @@ impl Scenario {
                     accounts: Arc::clone(&accounts),
                     deep: [pages[0].deep.clone(), pages[1].deep.clone()],
                 };
-                let pair = self.in_turns(&format!("{name} run {}", run + 1), kind, calls).await;
+                let calls = Arc::new(calls);
+                let pair = in_turns(&self.driver, &format!("{name} run {}", run + 1), self.sizes.samples, move |which, _| {
+                    let calls = Arc::clone(&calls);
+                    async move {
+                        let began = Instant::now();
+                        let answer = calls.make(kind, which).await;
+                        (began.elapsed(), answer)
+                    }
+                })
+                .await;
                 ratios[kind].extend(ratio(pair[1].percentile_ms(95.0), pair[0].percentile_ms(95.0)));
                 for (sum, one) in all[kind].iter_mut().zip(&pair) {
                     sum.merge(one);
@@ -66,35 +73,6 @@ impl Scenario {
             report.push(line);
         }
         Ok(())
-    }
-
-    /// Calls for the two accounts in turns, one caller, in the order small, largest, largest, small, so that neither always comes
-    /// after the other.
-    async fn in_turns(&self, name: &str, kind: usize, calls: Calls) -> [Measured; 2] {
-        let pair = Arc::new(Mutex::new([Measured::new("small"), Measured::new("largest")]));
-        let (sink, calls) = (Arc::clone(&pair), Arc::new(calls));
-        let warm_up = self.sizes.samples / 10;
-        let plan = Plan::closed(name, 1, 2 * (self.sizes.samples + warm_up));
-        self.driver
-            .drive(plan, move |number| {
-                let (sink, calls) = (Arc::clone(&sink), Arc::clone(&calls));
-                async move {
-                    let which = usize::from(matches!(number % 4, 1 | 2));
-                    let began = Instant::now();
-                    let answer = calls.make(kind, which).await;
-                    let latency = began.elapsed();
-                    if number >= 2 * warm_up {
-                        let measured = &mut sink.lock().unwrap_or_else(PoisonError::into_inner)[which];
-                        measured.record(latency, answer.clone());
-                        // Of its own calls alone, so that the rate is that of one caller.
-                        measured.elapsed += latency;
-                    }
-                    answer
-                }
-            })
-            .await;
-        let pair = pair.lock().unwrap_or_else(PoisonError::into_inner);
-        pair.clone()
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) const FOLLOWS: Collection = Collection {
             index(doc! { "followeeId": 1, "seq": -1 }),
             index(doc! { "followerId": 1, "followedAt": -1, "_id": -1 }),
             // A partial index serves only queries that say something about its leading key.
-            partial(doc! { "pending": 1, "followeeId": 1 }, doc! { "pending": true }),
+            partial(doc! { "pending": 1, "followeeId": 1, "_id": 1 }, doc! { "pending": true }),
             partial(doc! { "merged": 1, "followerId": 1 }, doc! { "merged": false }),
             partial(doc! { "requestOf": 1, "wish": -1 }, doc! { "requestOf": { "$exists": true } }),
         ]

@@ -28,6 +28,10 @@ struct SchemaDoc {
     description: String,
 }
 
+/// Indexes that earlier versions made and this one has another for. They are dropped last, when their successors are there. Only what is
+/// named here is dropped: an index that an operator has added stays.
+const OBSOLETE: &[(&str, &str)] = &[(collections::FOLLOWS, "pending_1_followeeId_1")];
+
 /// How the database stands to this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
@@ -92,6 +96,12 @@ async fn migrate_alone(store: &Store) -> Result<()> {
     for collection in collections::ALL {
         apply(store, collection).await?;
     }
+    for (collection, index) in OBSOLETE {
+        let collection = store.coll::<Document>(collection);
+        if collection.list_index_names().await?.iter().any(|name| name == index) {
+            collection.drop_index(*index).await?;
+        }
+    }
     let set = doc! { "version": VERSION, "description": fingerprint(), "appliedAt": date(now()) };
     store.coll::<Document>(collections::MIGRATIONS).update_one(doc! { "_id": "schema" }, doc! { "$set": set }).upsert(true).await?;
     Ok(())
@@ -151,4 +161,56 @@ pub async fn collection_names(store: &Store) -> Result<Vec<String>> {
     let mut names: Vec<String> = store.db().list_collections().await?.map_ok(|spec| spec.name).try_collect().await?;
     names.sort();
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails where something is missing")]
+
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::testing::TestDatabase;
+
+    async fn indexes(store: &Store, collection: &str) -> BTreeSet<String> {
+        store.coll::<Document>(collection).list_index_names().await.unwrap().into_iter().collect()
+    }
+
+    async fn set_schema(store: &Store, fields: Document) {
+        let schema = store.coll::<Document>(collections::MIGRATIONS);
+        schema.update_one(doc! { "_id": "schema" }, doc! { "$set": fields }).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_older_database_gets_what_is_new_loses_what_was_replaced_and_keeps_what_an_operator_added() {
+        let db = TestDatabase::new().await;
+        let store = db.store();
+        assert_eq!(status(store).await.unwrap(), Status::Current);
+        let fresh = indexes(store, collections::FOLLOWS).await;
+        let follows = store.coll::<Document>(collections::FOLLOWS);
+        // As the version before left it, and an operator's own.
+        follows.drop_index("pending_1_followeeId_1__id_1").await.unwrap();
+        for keys in [doc! { "pending": 1, "followeeId": 1 }, doc! { "wish": 1 }] {
+            follows.create_index(mongodb::IndexModel::builder().keys(keys).build()).await.unwrap();
+        }
+        set_schema(store, doc! { "description": "another" }).await;
+        assert_eq!(status(store).await.unwrap(), Status::Behind(VERSION));
+        migrate(store).await.unwrap();
+        assert_eq!(status(store).await.unwrap(), Status::Current);
+        let mut expected = fresh;
+        expected.insert("wish_1".to_owned());
+        assert_eq!(indexes(store, collections::FOLLOWS).await, expected);
+    }
+
+    #[tokio::test]
+    async fn a_database_of_a_newer_version_is_refused_and_left_as_it_is() {
+        let db = TestDatabase::new().await;
+        let store = db.store();
+        set_schema(store, doc! { "version": VERSION + 1 }).await;
+        assert_eq!(status(store).await.unwrap(), Status::Ahead(VERSION + 1));
+        for outcome in [check(store).await, migrate(store).await] {
+            assert!(matches!(outcome, Err(Error::Schema { found, .. }) if found == VERSION + 1));
+        }
+        assert_eq!(status(store).await.unwrap(), Status::Ahead(VERSION + 1));
+    }
 }
