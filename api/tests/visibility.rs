@@ -208,6 +208,26 @@ impl World {
                 let item = body["items"].as_array().unwrap().iter().find(|item| item["post"]["id"] == self.other_post.as_str());
                 is_in(&item.unwrap()["post"]["recentComments"], "", &self.comment)
             }
+            "relationship to the author" => among(&get(format!("relationships?ids={author}")).await, "", author),
+            "commenting on a public post" => self.write(caller, &self.public, None).await,
+            "replying to the author's comment" => self.write(caller, &self.other_post, Some(&self.comment)).await,
+            "following the author" | "private author: following" => {
+                let path = format!("/api/v1/users/{author}/follow");
+                let answer = caller.put(&path).send().await;
+                if viewer.is_some_and(|user| user.handle == "stranger") {
+                    caller.delete(&path).expect(204).await;
+                }
+                answer.status.to_string()
+            }
+            _ => return self.probe_reactions(what, caller).await,
+        })
+    }
+
+    /// The same at the surfaces of likes, reposts and bookmarks.
+    async fn probe_reactions(&self, what: &str, caller: &Caller) -> Option<String> {
+        let get = async |path: String| caller.get(&format!("/api/v1/{path}")).send().await;
+        let (author, third) = (&self.author.id, &self.third.id);
+        Some(match what {
             "the author's post in the feed, reposted by one whom all follow"
             | "private author: reposted by one whom all follow" => {
                 among(&get("feed?limit=100".to_owned()).await, "post", &self.reposted)
@@ -236,17 +256,6 @@ impl World {
             "liking the author's comment" => self.like(caller, &format!("comments/{}", self.comment), false).await,
             "reposting a public post" | "private author: reposting" => self.repost(caller, &self.public).await,
             "reposting a followers-only post" => self.repost(caller, &self.for_followers).await,
-            "relationship to the author" => among(&get(format!("relationships?ids={author}")).await, "", author),
-            "commenting on a public post" => self.write(caller, &self.public, None).await,
-            "replying to the author's comment" => self.write(caller, &self.other_post, Some(&self.comment)).await,
-            "following the author" | "private author: following" => {
-                let path = format!("/api/v1/users/{author}/follow");
-                let answer = caller.put(&path).send().await;
-                if viewer.is_some_and(|user| user.handle == "stranger") {
-                    caller.delete(&path).expect(204).await;
-                }
-                answer.status.to_string()
-            }
             _ => return None,
         })
     }

@@ -195,7 +195,7 @@ impl Store {
     pub async fn like_post(&self, post: PostId, user: UserId) -> Result<Result<Reacted, ReactionRefusal>> {
         let Some(seen) = self.seen_post(b(post), Some(user)).await? else { return Ok(Err(ReactionRefusal::NotFound)) };
         match self.react(Wish::like(user, b(post), TargetDoc::Post, seen.author)).await? {
-            Ok(_) => self.reacted(post, user).await,
+            Ok(()) => self.reacted(post, user).await,
             Err(refusal) => Ok(Err(refusal)),
         }
     }
@@ -228,7 +228,7 @@ impl Store {
         };
         let wish = Wish { kind: Kind::Repost, user, parent: b(post), author: seen.author, edge: NewEdge::Repost(Box::new(edge)) };
         match self.react(wish).await? {
-            Ok(_) => self.reacted(post, user).await,
+            Ok(()) => self.reacted(post, user).await,
             Err(refusal) => Ok(Err(refusal)),
         }
     }

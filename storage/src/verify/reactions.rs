@@ -103,7 +103,7 @@ async fn recheck(store: &Store, kind: Kind, id: bson::Uuid) -> Result<Vec<Drift>
     match parent {
         // The applier deletes what is pending to a parent that is gone.
         None if orphans > 0 => {
-            wrong.push((DriftKind::OrphanReaction, format!("{orphans} in {} to what does not exist", kind.edges())))
+            wrong.push((DriftKind::OrphanReaction, format!("{orphans} in {} to what does not exist", kind.edges())));
         }
         Some(parent) if parent.is_live() => {
             if parent.total != total {
