@@ -1,7 +1,9 @@
 # The commands of the README. Each installs what it needs first, and is quick where nothing is missing.
 
-# Arguments for `rookery serve` and for `load-tests run celebrity`.
+# Arguments for `rookery serve` and for `load-tests run`.
 ARGS ?=
+# What `make load` runs: `celebrity` or `churn`.
+SCENARIO ?= celebrity
 # The development profile also for `make run`: it builds in half the time of a release and shares its work with `make test`. For
 # figures, `make run PROFILE=release`; `make load` uses that by itself.
 PROFILE ?= dev
@@ -26,6 +28,6 @@ openapi: setup ## Write openapi/openapi.json anew from the code.
 	@cargo run --locked --quiet --package rookery-api --bin rookery -- openapi > openapi/openapi.json.new
 	@mv openapi/openapi.json.new openapi/openapi.json
 
-load: setup ## Run the celebrity scenario against a service of its own and print its table.
+load: setup ## Run a load scenario against services of its own and print its table.
 	@cargo build --locked --release --package rookery-api --package load-tests
-	@target/release/load-tests run celebrity $(ARGS)
+	@target/release/load-tests run $(SCENARIO) $(ARGS)

@@ -30,7 +30,7 @@ enum Command {
     Work,
     /// Checks every invariant and exits 1 where one does not hold
     #[command(after_help = config::help_on_secrets())]
-    Verify,
+    Verify(commands::verify::Options),
     /// Loads an edge list: accounts without passwords, and who follows whom
     #[command(after_help = config::help_on_secrets())]
     Import(commands::import::Options),
@@ -64,7 +64,7 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Serve(options) => commands::serve::run(&config, &options).await,
         Command::Work => commands::work::run(&config).await,
         Command::Migrate => commands::migrate::run(&config).await,
-        Command::Verify => commands::verify::run(&config).await,
+        Command::Verify(options) => commands::verify::run(&config, &options).await,
         Command::Import(options) => commands::import::run(&config, &options).await,
         Command::Admin(command) => commands::admin::run(&config, &command).await,
         Command::Openapi => Ok(()),

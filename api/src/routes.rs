@@ -92,7 +92,10 @@ fn api(api: &mut ServiceConfig<'_>) {
         .service(reactions::like_comment)
         .service(reactions::unlike_comment)
         .service(feed::get_feed)
-        .service(admin::list_jobs);
+        .service(admin::list_jobs)
+        .service(admin::list_outliers)
+        .service(admin::start_verify)
+        .service(admin::start_repair);
 }
 
 /// What load tests compare with, where the configuration asks for it: behind everything that a request under `/api/v1` passes.

@@ -25,6 +25,8 @@ pub enum BlockRefusal {
     SelfBlock,
     /// The blocker blocks [`BLOCK_LIMIT`] accounts already.
     LimitReached,
+    /// There is no such account (any more).
+    NotFound,
 }
 
 /// Why a mute is refused.
@@ -34,6 +36,8 @@ pub enum MuteRefusal {
     SelfMute,
     /// The muter mutes [`MUTE_LIMIT`] accounts already.
     LimitReached,
+    /// There is no such account (any more).
+    NotFound,
 }
 
 /// What forbids a follow or holds it up, as found after its edge was written.

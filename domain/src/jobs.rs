@@ -9,6 +9,10 @@ pub enum JobKind {
     Deletion,
     /// Rewrites the copies of an account's name wherever posts and comments keep them.
     Rename,
+    /// Checks every invariant.
+    Verify,
+    /// Checks every invariant and mends what does not hold.
+    Repair,
 }
 
 /// How far a job is.
@@ -22,6 +26,19 @@ pub enum JobState {
     Parked,
 }
 
+/// What a check found of one kind of drift: bounded, however much there is of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Finding {
+    /// Which invariant does not hold, in one word (`follower_count`).
+    pub kind: String,
+    /// How often.
+    pub found: i64,
+    /// How often it was mended.
+    pub repaired: i64,
+    /// The first few: about what, what is found, what should be, and what was done.
+    pub examples: Vec<String>,
+}
+
 /// A job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
@@ -29,7 +46,7 @@ pub struct Job {
     pub id: JobId,
     /// What it does.
     pub kind: JobKind,
-    /// Whose account it is about.
+    /// Whose account it is about; of a check, who asked for it.
     pub user: UserId,
     /// How far it is.
     pub state: JobState,
@@ -41,4 +58,6 @@ pub struct Job {
     pub run_after: Option<Timestamp>,
     /// When it was done.
     pub finished_at: Option<Timestamp>,
+    /// What a check has found so far; none of another kind of job.
+    pub findings: Vec<Finding>,
 }

@@ -1,5 +1,7 @@
 //! Outliers: which accounts are flagged as celebrities, and on which overflow page a follower stands.
 
+use crate::{Timestamp, user::UserSummary};
+
 /// Followers on one overflow page: the bound of the array that holds them. Three pages of a list: with 500, reading one costs the embedded
 /// database more than everything else in a page of followers.
 pub const PAGE_SIZE: i64 = 100;
@@ -11,6 +13,30 @@ pub enum Change {
     Promote,
     /// Clear the flag and delete the pages.
     Demote,
+}
+
+/// How far the pages of an outlier are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// They are being written; lists of followers come from the edges meanwhile.
+    Building,
+    /// They are what the edges say.
+    Ready,
+}
+
+/// An account that is flagged as an outlier, as an administrator sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outlier {
+    /// The account.
+    pub user: UserSummary,
+    /// How many follow it.
+    pub followers: i64,
+    /// On how many overflow pages they stand.
+    pub pages: i64,
+    /// How far these are.
+    pub state: State,
+    /// Since when it is flagged.
+    pub since: Timestamp,
 }
 
 /// Whether an account changes sides. It becomes an outlier at `threshold` followers and stays one until it falls below 80 % of

@@ -197,8 +197,29 @@ impl Api {
 
     /// Follows somebody no more.
     pub(crate) async fn unfollow(&self, caller: &Account, user: Uuid) -> Result<(), Failure> {
-        let request = self.http.delete(self.url(&format!("/users/{user}/follow"))).bearer_auth(&caller.token);
-        self.send(request, 204).await.map(drop)
+        self.done(self.http.delete(self.url(&format!("/users/{user}/follow"))), caller).await
+    }
+
+    /// Blocks an account.
+    pub(crate) async fn block(&self, caller: &Account, user: Uuid) -> Result<(), Failure> {
+        self.done(self.http.put(self.url(&format!("/users/{user}/block"))), caller).await
+    }
+
+    /// Stops blocking an account.
+    pub(crate) async fn unblock(&self, caller: &Account, user: Uuid) -> Result<(), Failure> {
+        self.done(self.http.delete(self.url(&format!("/users/{user}/block"))), caller).await
+    }
+
+    /// Deletes the caller's account.
+    pub(crate) async fn delete_account(&self, caller: &Account, password: &str) -> Result<(), Failure> {
+        let request = self.http.delete(self.url("/me")).bearer_auth(&caller.token).json(&json!({"password": password}));
+        let deleted: Value = self.json(request, 202).await?;
+        check(deleted["jobId"].is_string(), "a deletion without its job")
+    }
+
+    /// A call that is answered by nothing but its being done.
+    async fn done(&self, request: RequestBuilder, caller: &Account) -> Result<(), Failure> {
+        self.send(request.bearer_auth(&caller.token), 204).await.map(drop)
     }
 
     /// Asks how the caller stands to an account, and checks that the caller does not follow it.

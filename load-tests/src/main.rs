@@ -2,6 +2,7 @@
 
 mod cast;
 mod celebrity;
+mod churn;
 mod client;
 mod edges;
 mod graph;
@@ -58,6 +59,9 @@ enum Run {
     Celebrity(Box<CelebrityArguments>),
     /// One account with a million followers beside one with a hundred: everything that is done with either, in turns.
     Million(MillionArguments),
+    /// Accounts that become celebrities and cease to be again and again, under many callers of several services; ends with `rookery
+    /// verify`.
+    Churn(ChurnArguments),
 }
 
 /// Which graph.
@@ -96,7 +100,6 @@ struct Seed {
 }
 
 #[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 struct CelebrityArguments {
     #[command(flatten)]
     graph: GraphArguments,
@@ -178,6 +181,51 @@ struct MillionArguments {
     output: OutputArguments,
 }
 
+#[derive(Debug, Args)]
+struct ChurnArguments {
+    /// Acts in all [default: 100000, with --quick 2000].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    operations: Option<u64>,
+    /// Callers at a time [default: 64, with --quick 16].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    callers: Option<u16>,
+    /// Accounts that hover about the threshold [default: 6, with --quick 3].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    celebrities: Option<u64>,
+    /// Accounts that follow them and cease to [default: 300, with --quick 60].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    fans: Option<u64>,
+    /// Followers at which an account is a celebrity [default: a third of the fans].
+    #[arg(long, value_name = "FOLLOWERS", value_parser = clap::value_parser!(u64).range(1..))]
+    celebrity_threshold: Option<u64>,
+    /// Services that run on the one database.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=8))]
+    services: u8,
+    /// An empty or new folder for the data of the run, which is kept [default: a temporary one].
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// The `rookery` program [default: beside this one].
+    #[arg(long, value_name = "PATH")]
+    rookery: Option<PathBuf>,
+    /// A small run, to see that everything works.
+    #[arg(long)]
+    quick: bool,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+impl ChurnArguments {
+    fn sizes(&self) -> churn::Sizes {
+        let or = |given: Option<u64>, full: u64, quick: u64| given.unwrap_or(if self.quick { quick } else { full });
+        churn::Sizes {
+            operations: or(self.operations, 100_000, 2_000),
+            callers: self.callers.map_or(if self.quick { 16 } else { 64 }, usize::from),
+            stars: or(self.celebrities, 6, 3),
+            fans: or(self.fans, 300, 60),
+        }
+    }
+}
+
 /// What becomes of what was measured.
 #[derive(Debug, Args)]
 struct OutputArguments {
@@ -221,6 +269,7 @@ async fn command(command: Command) -> Result<ExitCode> {
             Command::Seed(seed) => seed_graph(&seed).await,
             Command::Run(Run::Celebrity(celebrity)) => run_celebrity(&celebrity, &stop).await,
             Command::Run(Run::Million(million)) => run_million(&million, &stop).await,
+            Command::Run(Run::Churn(churn)) => run_churn(&churn, &stop).await,
         }
     };
     // The first signal ends the loops, and what was measured is reported; the second ends the program, and with it its children.
@@ -344,6 +393,23 @@ async fn run_million(arguments: &MillionArguments, stop: &Stop) -> Result<ExitCo
     let result = million::Scenario { driver, troupe, sizes }.run(&mut report).await;
     let code = conclude(report, result, &arguments.output, stop)?;
     let clean = stage.strike(arguments.output.verify, stop).await?;
+    Ok(if clean { code } else { ExitCode::FAILURE })
+}
+
+async fn run_churn(arguments: &ChurnArguments, stop: &Stop) -> Result<ExitCode> {
+    let sizes = arguments.sizes();
+    let threshold = arguments.celebrity_threshold.unwrap_or(sizes.fans.div_ceil(3));
+    let (rookery, data_dir) = (arguments.rookery.as_deref(), arguments.data_dir.as_deref());
+    let mut stage = Stage::set(rookery, data_dir, threshold, [], stop).await?;
+    let mut apis = vec![stage.api()?];
+    for _ in 1..arguments.services {
+        apis.push(stage.start_another().await?);
+    }
+    let mut report = Report::new("churn");
+    let result = churn::Churn { driver: Driver::new(stop.clone()), apis, sizes }.run(&mut report).await;
+    let code = conclude(report, result, &arguments.output, stop)?;
+    // What it is for.
+    let clean = stage.strike(true, stop).await?;
     Ok(if clean { code } else { ExitCode::FAILURE })
 }
 

@@ -171,9 +171,9 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts it, waits for the port it prints and until it is ready.
-    pub(crate) async fn start(rookery: &Path, environment: &[(&str, String)], data_dir: &Path) -> Result<Self> {
-        let log = data_dir.join("service.log");
+    /// Starts it with its log in `logs`, waits for the port it prints and until it is ready.
+    pub(crate) async fn start(rookery: &Path, environment: &[(&str, String)], logs: &Path) -> Result<Self> {
+        let log = logs.join("service.log");
         let mut command = Command::new(rookery);
         command.arg("serve").envs(environment.iter().cloned());
         let mut child = start(command, &log)?;

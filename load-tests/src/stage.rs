@@ -1,4 +1,4 @@
-//! A database with a graph in it and a service on it, made for one run and ended with it.
+//! A database with a graph in it and one service or more on it, made for one run and ended with it.
 
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,9 @@ pub(crate) struct Stage {
     environment: Vec<(&'static str, String)>,
     pub(crate) database: DatabaseServer,
     pub(crate) service: Service,
+    /// Beside the first.
+    others: Vec<Service>,
+    data_dir: PathBuf,
     /// Removed with this value.
     _temporary: TempDir,
 }
@@ -49,7 +52,18 @@ impl Stage {
             () = stop.wait() => bail!("interrupted while the graph was loaded"),
         }
         let service = Service::start(&rookery, &environment, data_dir).await?;
-        Ok(Self { rookery, environment, database, service, _temporary: temporary })
+        let data_dir = data_dir.to_owned();
+        Ok(Self { rookery, environment, database, service, others: Vec::new(), data_dir, _temporary: temporary })
+    }
+
+    /// Starts one more service on the same database.
+    pub(crate) async fn start_another(&mut self) -> Result<Api> {
+        let logs = self.data_dir.join(format!("service-{}", self.others.len() + 2));
+        std::fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
+        let service = Service::start(&self.rookery, &self.environment, &logs).await?;
+        let api = Api::new(service.base_url())?;
+        self.others.push(service);
+        Ok(api)
     }
 
     /// The service over HTTP.
@@ -60,6 +74,9 @@ impl Stage {
     /// Ends everything, after `rookery verify` where that is asked for and the run was not interrupted. False: it found drift.
     pub(crate) async fn strike(self, verify: bool, stop: &Stop) -> Result<bool> {
         self.service.stop().await?;
+        for service in self.others {
+            service.stop().await?;
+        }
         let clean = !verify || stop.is_set() || service::verify(&self.rookery, &self.environment, stop).await?;
         self.database.stop().await?;
         Ok(clean)

@@ -85,3 +85,18 @@ fn an_edge_list_with_a_bad_line_is_refused_before_anything_is_started() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("line 3: `two` is not an account number"), "{said}");
 }
+
+#[test]
+fn the_churn_scenario_runs_without_an_error_and_leaves_no_drift() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.json");
+    let output = load_tests().args(["run", "churn", "--quick", "--operations", "1500", "--json"]).arg(&file).output().unwrap();
+    let printed = format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{printed}");
+    let report: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    let results = report["results"].as_array().unwrap();
+    for name in ["churn", "follow", "unfollow", "block", "unblock", "delete_fan"] {
+        let line = results.iter().find(|line| line["name"] == name).unwrap_or_else(|| panic!("{name} is missing\n{printed}"));
+        assert!(line["count"].as_u64().unwrap() > 0 && line["errors"] == 0, "{line}\n{printed}");
+    }
+}

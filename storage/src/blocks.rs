@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Result, Store,
-    collections::{BLOCKS, FOLLOWS},
+    collections::{BLOCKS, FOLLOWS, USERS},
     error::is_duplicate_key,
     graph::{IdDoc, pair, removal},
     store::{b, commit, date, new_id, now, until_no_conflict},
@@ -60,7 +60,9 @@ impl Store {
             self.unblock(blocker, blocked).await?;
             return Ok(Err(BlockRefusal::LimitReached));
         }
-        let edges = until_no_conflict(|| self.sweep_block(blocker, blocked)).await?;
+        let Some(edges) = until_no_conflict(|| self.sweep_block(blocker, blocked)).await? else {
+            return Ok(Err(BlockRefusal::NotFound));
+        };
         for (edge, followee) in edges {
             self.attempt_or_leave(edge, followee).await?;
         }
@@ -85,20 +87,38 @@ impl Store {
     }
 
     /// The second half of a block, in one transaction so that a sweep never outlives its block: if this block is still to be swept,
-    /// marks the edges both ways removed. Gives those edges and their followees.
-    pub(crate) async fn sweep_block(&self, blocker: UserId, blocked: UserId) -> Result<Vec<(bson::Uuid, UserId)>> {
+    /// marks the edges both ways removed. Gives those edges and their followees. None: one of the two accounts is gone, and the block with
+    /// it.
+    ///
+    /// A deletion marks the account before it sweeps its blocks, and this looks at the accounts after the block is written: a block
+    /// of an account that is found live here was there before the mark, and the deletion's sweep finds it.
+    pub(crate) async fn sweep_block(&self, blocker: UserId, blocked: UserId) -> Result<Option<Vec<(bson::Uuid, UserId)>>> {
         // The block stands since its mark; said before the sweep too, since nobody comes back to a block that is swept.
         self.relations_changed(&[blocker, blocked]).await?;
         let mut session = self.begin().await?;
         let mine = doc! { "blockerId": b(blocker), "blockedId": b(blocked), "pending": true };
         let done = doc! { "$unset": { "pending": "" } };
         if self.coll::<BlockDoc>(BLOCKS).update_one(mine, done).session(&mut session).await?.matched_count == 0 {
-            return Ok(Vec::new());
+            return Ok(Some(Vec::new()));
+        }
+        if !self.are_live(&[blocker, blocked], &mut session).await? {
+            let block = doc! { "blockerId": b(blocker), "blockedId": b(blocked) };
+            self.coll::<BlockDoc>(BLOCKS).delete_one(block).session(&mut session).await?;
+            commit(session).await?;
+            return Ok(None);
         }
         let edges = self.remove_between(blocker, blocked, &mut session).await?;
         commit(session).await?;
         self.relations_changed(&[blocker, blocked]).await?;
-        Ok(edges)
+        Ok(Some(edges))
+    }
+
+    /// Whether all of these accounts are there and not being deleted.
+    async fn are_live(&self, users: &[UserId], session: &mut ClientSession) -> Result<bool> {
+        let ids: Vec<bson::Uuid> = users.iter().copied().map(b).collect();
+        let live = doc! { "_id": { "$in": ids }, "state": "live" };
+        let mut found = self.coll::<IdDoc>(USERS).find(live).projection(doc! { "_id": 1 }).session(&mut *session).await?;
+        Ok(found.stream(session).try_collect::<Vec<_>>().await?.len() == users.len())
     }
 
     /// Makes `blocker` no longer block `blocked`. A sweep that is still pending is finished first, in the same transaction: else it would
@@ -210,12 +230,17 @@ mod tests {
     use rookery_domain::graph::{MUTE_LIMIT, MuteRefusal};
 
     use super::*;
-    use crate::{collections::MUTES, mutes::MuteDoc, testing::TestDatabase};
+    use crate::{
+        collections::MUTES,
+        mutes::MuteDoc,
+        testing::{TestDatabase, user},
+    };
 
     #[tokio::test]
     async fn nobody_blocks_or_mutes_more_than_the_limit_and_repeating_is_no_new_one() {
         let db = TestDatabase::new().await;
-        let (store, me) = (db.store(), UserId(new_id()));
+        let store = db.store();
+        let me = user(store).await;
         let others = |n: i64| (0..n).map(|_| UserId(new_id())).collect::<Vec<_>>();
         let (blocked, muted) = (others(BLOCK_LIMIT), others(MUTE_LIMIT));
         let at = date(now());
@@ -230,7 +255,7 @@ mod tests {
         let mutes = muted.iter().map(|other| MuteDoc { id: b(new_id()), muter_id: b(me), muted_id: b(*other), created_at: at });
         store.coll::<MuteDoc>(MUTES).insert_many(mutes).await.unwrap();
         for _ in 0..2 {
-            let other = UserId(new_id());
+            let other = user(store).await;
             assert_eq!(store.block(me, other).await.unwrap(), Err(BlockRefusal::LimitReached));
             assert_eq!(store.mute(me, other).await.unwrap(), Err(MuteRefusal::LimitReached));
             assert_eq!(store.block(me, blocked[0]).await.unwrap(), Ok(()));
@@ -239,7 +264,7 @@ mod tests {
         assert_eq!(store.blocks_of(me).await.unwrap(), BLOCK_LIMIT);
         store.unblock(me, blocked[0]).await.unwrap();
         store.unmute(me, muted[0]).await.unwrap();
-        let other = UserId(new_id());
+        let other = user(store).await;
         assert_eq!(store.block(me, other).await.unwrap(), Ok(()));
         assert_eq!(store.mute(me, other).await.unwrap(), Ok(()));
         assert_eq!(store.block(me, me).await.unwrap(), Err(BlockRefusal::SelfBlock));

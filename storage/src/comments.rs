@@ -10,6 +10,8 @@ mod list;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::apply::recent;
+
 use bson::{Document, doc};
 use mongodb::Collection;
 use rookery_domain::{

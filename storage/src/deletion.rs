@@ -14,6 +14,7 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
+    future::Future,
     sync::{PoisonError, RwLock},
     time::{Duration, Instant},
 };
@@ -24,14 +25,16 @@ use rookery_domain::{JobId, UserId, jobs::JobKind};
 use serde::Deserialize;
 
 use crate::{
-    Result, Store,
+    Error, Result, Store,
     collections::{
-        BLOCKS, BOOKMARKS, COMMENTS, FOLLOWS, LIKES, MUTES, POSTS, REPOSTS, SESSIONS, TIMELINE_ENTRIES, TIMELINES, USERS,
+        BLOCKS, BOOKMARKS, COMMENTS, FOLLOWS, LIKES, MUTES, POSTS, REPOSTS, SESSIONS, TIMELINE_ENTRIES, TIMELINES, USER_OVERFLOW,
+        USERS,
     },
     comments::CommentPlace,
     credentials::Attempts,
     graph::{Applier, FollowDoc, IdDoc},
     jobs::{Batch, Checkpoint, Stage, Then},
+    overflow::pages,
     pending::{Attempt, attempt, in_batches},
     reactions::{Kind, LikeDoc, TargetDoc, reposts::RepostDoc},
     store::{ANSWER, b, commit, until_no_conflict},
@@ -210,9 +213,11 @@ impl Store {
             Stage::Mentions => self.delete_mentions(user).await?,
             Stage::Timeline => self.delete_timeline(user).await?,
             Stage::Account => {
-                self.delete_parent(user).await?;
-                return Ok(Batch { items: 1, then: Then::Finished });
+                let gone = self.delete_parent(user).await?;
+                return Ok(Batch { items: usize::from(gone), then: if gone { Then::Finished } else { Then::Wait } });
             }
+            // Of other kinds of jobs.
+            _ => Did::Nothing,
         };
         Ok(done.batch(at))
     }
@@ -280,6 +285,19 @@ impl Store {
             self.drain_follows(followee).await?;
         }
         Ok(edges.len() - self.edges_left(edges).await?.len())
+    }
+
+    /// Removes every edge to and from an account that does not exist, and uncounts it at the other end.
+    pub(crate) async fn delete_edges_of(&self, user: UserId) -> Result<()> {
+        for edges in [doc! { "followeeId": b(user) }, doc! { "followerId": b(user) }] {
+            until_nothing(|| self.delete_edges_where(edges.clone())).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes every post of an account that does not exist, and what stands under them.
+    pub(crate) async fn delete_all_posts_of(&self, user: UserId) -> Result<()> {
+        until_nothing(|| self.delete_posts_of(user)).await
     }
 
     async fn edges_left(&self, edges: &[bson::Uuid]) -> Result<Vec<FollowDoc>> {
@@ -451,12 +469,13 @@ impl Store {
         Ok(Did::Some(found.len()))
     }
 
-    /// The account itself, and what is left of its overflow pages.
-    async fn delete_parent(&self, user: UserId) -> Result<()> {
+    /// The account itself, and what is left of its overflow pages. False: somebody else holds the lease under which these go.
+    async fn delete_parent(&self, user: UserId) -> Result<bool> {
         let marked = doc! { "_id": b(user), "state": "deleting" };
         until_no_conflict(async || Ok(self.coll::<Document>(USERS).delete_one(marked.clone()).await?)).await?;
         self.drain_follows(user).await?;
-        Ok(())
+        let left = self.coll::<Document>(USER_OVERFLOW).find_one(pages(b(user), 0, i64::MAX)).projection(doc! { "_id": 1 }).await?;
+        Ok(left.is_none())
     }
 
     /// Whether an account is being deleted, as far as this process knows (its own deletions at once, others' within 500 ms). What it
@@ -478,6 +497,23 @@ impl Store {
         let found = self.coll::<IdDoc>(USERS).find(doc! { "state": "deleting" }).projection(doc! { "_id": 1 }).await?;
         self.deleting().replace(found.map_ok(|user| UserId(user.id.into())).try_collect().await?);
         Ok(())
+    }
+}
+
+/// Repeats batches until nothing is left; where others are at it for long, that is a fault ([`Error::Busy`]).
+async fn until_nothing<F: Future<Output = Result<Did>>>(mut batch: impl FnMut() -> F) -> Result<()> {
+    const PAUSE: Duration = Duration::from_millis(50);
+    let mut waited = 0;
+    loop {
+        match batch().await? {
+            Did::Nothing => return Ok(()),
+            Did::Some(_) => waited = 0,
+            Did::Waits if waited > 600 => return Err(Error::Busy),
+            Did::Waits => {
+                waited += 1;
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
     }
 }
 

@@ -1066,11 +1066,10 @@ fn to_request(edge: &FollowDoc) -> Document {
 /// of its followee: that is one range of an index, where a list of ids is a search for each.
 fn these(edges: &[bson::Uuid], applier: Applier<'_>) -> Document {
     let (first, last) = (edges.iter().min_by_key(|edge| edge.bytes()), edges.iter().max_by_key(|edge| edge.bytes()));
-    match (applier, first, last) {
-        (Applier::Leased(_, followee), Some(first), Some(last)) => {
-            doc! { "pending": true, "followeeId": b(followee), "_id": { "$gte": first, "$lte": last } }
-        }
-        _ => doc! { "_id": { "$in": edges }, "pending": true },
+    if let (Applier::Leased(_, followee), Some(first), Some(last)) = (applier, first, last) {
+        doc! { "pending": true, "followeeId": b(followee), "_id": { "$gte": first, "$lte": last } }
+    } else {
+        doc! { "_id": { "$in": edges }, "pending": true }
     }
 }
 

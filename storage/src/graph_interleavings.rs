@@ -463,12 +463,12 @@ async fn pages_that_were_built_with_another_size_are_built_anew_once() {
     // As a version left it that had all six on two pages of three.
     let pages = store.coll::<Document>(USER_OVERFLOW);
     let mut page = pages.find_one(doc! {}).await.unwrap().unwrap();
-    page.insert("_id", doc! { "userId": b(world.alice), "page": 1_i64 });
+    page.insert("page", 1_i64);
     pages.delete_many(doc! {}).await.unwrap();
     pages.insert_one(page).await.unwrap();
-    notes.delete_one(doc! { "_id": "overflow_page_size" }).await.unwrap();
-    assert_eq!(store.adopt_page_size().await.unwrap(), 1);
-    assert_eq!(store.adopt_page_size().await.unwrap(), 0);
+    notes.delete_one(doc! { "_id": "overflow_pages" }).await.unwrap();
+    assert_eq!(store.adopt_pages().await.unwrap(), 1);
+    assert_eq!(store.adopt_pages().await.unwrap(), 0);
     world.assert_at_rest(false, 6).await;
     assert_eq!(world.flag().await, Some(OutlierState::Ready));
 }
@@ -571,6 +571,76 @@ async fn while_pages_are_being_built_only_the_holder_of_the_lease_applies() {
     lease.release().await.unwrap();
     world.assert_at_rest(true, 4).await;
     assert_eq!(world.flag().await, Some(OutlierState::Ready));
+}
+
+#[tokio::test]
+async fn an_attempt_that_read_the_flag_before_a_demotion_leaves_its_edge_to_the_applier() {
+    let world = World::with_low_threshold().await;
+    let crowd = world.crowd(5).await;
+    let written = world.write().await;
+    let leaving = world.store().mark_unfollow(crowd[0], world.alice).await.unwrap().unwrap();
+    let follow = world.store().plan_follows(&[written.edge], Applier::Quiet).await.unwrap().unwrap();
+    let unfollow = world.store().plan_follows(&[leaving], Applier::Quiet).await.unwrap().unwrap();
+    for fan in &crowd[1..4] {
+        world.store().mark_unfollow(*fan, world.alice).await.unwrap().unwrap();
+    }
+    // Another process has the lease and demotes her, in the middle of what the two have read.
+    let other = world.db.second_store().await;
+    let lease = Lease::take(&other, &format!("{LEASE_PREFIX}{}", world.alice)).await.unwrap().unwrap();
+    let pending: Vec<bson::Uuid> = others_pending(world.store(), &[written.edge, leaving]).await;
+    other.apply_follows(&pending, Applier::Leased(&lease, world.alice)).await.unwrap();
+    assert!(other.reconcile_outlier(&lease, world.alice).await.unwrap());
+    assert_eq!((world.flag().await, world.pages().await.len()), (None, 0));
+    assert_eq!(world.store().write_plan(follow).await.unwrap()[&written.edge], Outcome::Left);
+    assert_eq!(world.store().write_plan(unfollow).await.unwrap()[&leaving], Outcome::Left);
+    lease.release().await.unwrap();
+    world.assert_at_rest(true, 2).await;
+    assert_eq!(world.flag().await, None);
+}
+
+/// What is pending but for these.
+async fn others_pending(store: &Store, but: &[bson::Uuid]) -> Vec<bson::Uuid> {
+    let pending = doc! { "pending": true, "_id": { "$nin": but } };
+    let found = store.coll::<IdDoc>(FOLLOWS).find(pending).projection(doc! { "_id": 1 }).await.unwrap();
+    found.map_ok(|edge| edge.id).try_collect().await.unwrap()
+}
+
+#[tokio::test]
+async fn who_is_blocked_while_the_pages_are_being_built_is_on_none_of_them() {
+    let world = World::with_low_threshold().await;
+    let crowd = world.crowd(5).await;
+    let lease = world.lease().await;
+    // As after a crash in the middle of a build.
+    world.set(doc! { "$set": { "outlier.state": "building" } }).await;
+    assert!(world.store().build_range(&lease, b(world.alice), 0, 1).await.unwrap());
+    world.store().block(world.alice, crowd[2]).await.unwrap().unwrap();
+    assert_eq!(world.account().await.counters.followers, 5, "only the holder of the lease applies");
+    lease.release().await.unwrap();
+    world.assert_at_rest(false, 4).await;
+    assert_eq!((world.flag().await, world.pages().await[0].count), (Some(OutlierState::Ready), 4));
+}
+
+#[tokio::test]
+async fn an_account_that_is_deleted_while_it_is_promoted_leaves_no_page() {
+    let world = World::with_low_threshold().await;
+    world.crowd(4).await;
+    let lease = world.lease().await;
+    let flag = doc! { "$set": { "outlier": { "state": "building", "since": date(now()) } } };
+    assert!(world.store().set_flag(&lease, world.alice, flag).await.unwrap());
+    world.store().mark_account(world.alice).await.unwrap().unwrap();
+    // The builder does not know.
+    assert!(world.store().build_range(&lease, b(world.alice), 0, 1).await.unwrap());
+    let ready = doc! { "$set": { "outlier.state": "ready" } };
+    assert!(!world.store().set_flag(&lease, world.alice, ready).await.unwrap());
+    // The job comes to its end only when the builder is done.
+    for _ in 0..50 {
+        world.store().jobs_step().await.unwrap();
+    }
+    assert_eq!(world.pages().await.len(), 1);
+    lease.release().await.unwrap();
+    world.store().finish_jobs().await.unwrap();
+    assert_eq!(world.pages().await.len(), 0);
+    assert_verified(world.store()).await;
 }
 
 #[tokio::test]

@@ -6,16 +6,16 @@
 //! crash between a batch and its note repeats the batch. After a turn the job goes to the back of the queue, so that a large one holds
 //! up no small one.
 //!
-//! What the batches do is the business of their kind: [`crate::deletion`], [`crate::rename`].
+//! What the batches do is the business of their kind: [`crate::deletion`], [`crate::rename`], [`crate::verify`].
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use bson::{Document, doc};
 use futures::{TryStreamExt as _, future::join_all};
 use mongodb::{ClientSession, options::ReturnDocument};
 use rookery_domain::{
     JobId, Limit, Page, UserId,
-    jobs::{Job, JobKind, JobState},
+    jobs::{Finding, Job, JobKind, JobState},
     page::TimeCursor,
 };
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,7 @@ use crate::{
     pending::Progress,
     store::{b, date, new_id, now, timestamp},
     time_page::{self, Extent},
+    verify::Findings,
 };
 
 /// Jobs that one step does side by side.
@@ -66,6 +67,17 @@ pub(crate) struct JobDoc {
     run_after: Option<bson::DateTime>,
     #[serde(skip_serializing_if = "Option::is_none")]
     finished_at: Option<bson::DateTime>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    findings: Vec<FindingDoc>,
+}
+
+/// What a check found of one kind of drift.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct FindingDoc {
+    kind: String,
+    found: i64,
+    repaired: i64,
+    examples: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +85,8 @@ pub(crate) struct JobDoc {
 enum JobKindDoc {
     Deletion,
     Rename,
+    Verify,
+    Repair,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,6 +147,15 @@ pub(crate) enum Stage {
     Mentions,
     Timeline,
     Account,
+    Accounts,
+    Mutes,
+    Requests,
+    Outliers,
+    Replies,
+    CommentLikes,
+    Copies,
+    Windows,
+    Pending,
 }
 
 /// What one batch did, and what comes next.
@@ -154,6 +177,63 @@ pub(crate) enum Then {
     Finished,
 }
 
+impl JobDoc {
+    /// A job that is to be done at once.
+    fn new(kind: JobKind, user: UserId) -> Self {
+        let at = date(now());
+        Self {
+            id: b(new_id()),
+            kind: match kind {
+                JobKind::Deletion => JobKindDoc::Deletion,
+                JobKind::Rename => JobKindDoc::Rename,
+                JobKind::Verify => JobKindDoc::Verify,
+                JobKind::Repair => JobKindDoc::Repair,
+            },
+            payload: PayloadDoc { user_id: b(user) },
+            state: JobStateDoc::Pending,
+            checkpoint: None,
+            lease: None,
+            attempts: 0,
+            progress: 0,
+            created_at: at,
+            run_after: Some(at),
+            finished_at: None,
+            findings: Vec::new(),
+        }
+    }
+
+    /// Batches before it goes to the back of the queue. One of a check is as long as ten of another.
+    fn turn(&self) -> usize {
+        match self.kind {
+            JobKindDoc::Deletion | JobKindDoc::Rename => TURN,
+            JobKindDoc::Verify | JobKindDoc::Repair => 1,
+        }
+    }
+}
+
+impl From<FindingDoc> for Finding {
+    fn from(FindingDoc { kind, found, repaired, examples }: FindingDoc) -> Self {
+        Self { kind, found, repaired, examples }
+    }
+}
+
+impl From<Finding> for FindingDoc {
+    fn from(Finding { kind, found, repaired, examples }: Finding) -> Self {
+        Self { kind, found, repaired, examples }
+    }
+}
+
+/// Adds what a check has found so far to a note of its job.
+fn note_findings(job: &JobDoc, note: &mut Document) -> Result<()> {
+    if !job.findings.is_empty() {
+        let findings = job.findings.iter().map(bson::serialize_to_document).collect::<Result<Vec<_>, _>>();
+        note.get_document_mut("$set")
+            .map_err(mongodb::error::Error::custom)?
+            .insert("findings", findings.map_err(mongodb::error::Error::from)?);
+    }
+    Ok(())
+}
+
 impl From<JobDoc> for Job {
     fn from(job: JobDoc) -> Self {
         Self {
@@ -161,6 +241,8 @@ impl From<JobDoc> for Job {
             kind: match job.kind {
                 JobKindDoc::Deletion => JobKind::Deletion,
                 JobKindDoc::Rename => JobKind::Rename,
+                JobKindDoc::Verify => JobKind::Verify,
+                JobKindDoc::Repair => JobKind::Repair,
             },
             user: UserId(job.payload.user_id.into()),
             state: match job.state {
@@ -172,6 +254,7 @@ impl From<JobDoc> for Job {
             progress: job.progress,
             run_after: job.run_after.map(timestamp),
             finished_at: job.finished_at.map(timestamp),
+            findings: job.findings.into_iter().map(Finding::from).collect(),
         }
     }
 }
@@ -189,28 +272,20 @@ impl Store {
         .await
     }
 
+    /// Asks for a check of every invariant, and where `repair` says so for mending what does not hold.
+    pub async fn start_check(&self, by: UserId, repair: bool) -> Result<JobId> {
+        let job = JobDoc::new(if repair { JobKind::Repair } else { JobKind::Verify }, by);
+        self.coll::<JobDoc>(JOBS).insert_one(&job).await?;
+        self.wake().jobs.notify_one();
+        Ok(JobId(job.id.into()))
+    }
+
     /// Asks for a job in a transaction that also writes why it is needed: a crash leaves both or neither. Wake the worker after the
     /// commit.
     pub(crate) async fn insert_job(&self, kind: JobKind, user: UserId, session: &mut ClientSession) -> Result<JobId> {
-        let (id, at) = (JobId(new_id()), date(now()));
-        let job = JobDoc {
-            id: b(id),
-            kind: match kind {
-                JobKind::Deletion => JobKindDoc::Deletion,
-                JobKind::Rename => JobKindDoc::Rename,
-            },
-            payload: PayloadDoc { user_id: b(user) },
-            state: JobStateDoc::Pending,
-            checkpoint: None,
-            lease: None,
-            attempts: 0,
-            progress: 0,
-            created_at: at,
-            run_after: Some(at),
-            finished_at: None,
-        };
-        self.coll::<JobDoc>(JOBS).insert_one(job).session(session).await?;
-        Ok(id)
+        let job = JobDoc::new(kind, user);
+        self.coll::<JobDoc>(JOBS).insert_one(&job).session(session).await?;
+        Ok(JobId(job.id.into()))
     }
 
     /// One round of the job worker: a turn of each of the few jobs that have waited longest. The number is that of documents.
@@ -256,8 +331,14 @@ impl Store {
     /// A turn of a claimed job. Gives the number of documents dealt with.
     async fn job_turn(&self, mut job: JobDoc) -> Result<usize> {
         let mut items = 0;
-        for _ in 0..TURN {
-            let batch = match self.job_batch(&job).await {
+        for _ in 0..job.turn() {
+            let claimed = job.clone();
+            // A batch may be longer than a claim: that of an account with a million followers.
+            let batch = tokio::select! {
+                batch = self.job_batch(&mut job) => batch,
+                never = self.keep_claim(&claimed) => match never {},
+            };
+            let batch = match batch {
                 Ok(batch) => batch,
                 Err(fault) => {
                     self.put_job_off(&job).await?;
@@ -284,10 +365,27 @@ impl Store {
         Ok(items)
     }
 
+    /// Renews the claim on a job again and again. Where it is lost, the next note finds that.
+    async fn keep_claim(&self, job: &JobDoc) -> Infallible {
+        loop {
+            tokio::time::sleep(CLAIM / 3).await;
+            let until = date(now().plus(CLAIM));
+            if let Err(fault) = self.write_job(job, doc! { "$set": { "lease.until": until, "runAfter": until } }).await {
+                tracing::warn!(job = %job.id, error = &fault as &dyn std::error::Error, "a claim was not renewed");
+            }
+        }
+    }
+
     /// One batch of a claimed job.
-    pub(crate) async fn job_batch(&self, job: &JobDoc) -> Result<Batch> {
+    pub(crate) async fn job_batch(&self, job: &mut JobDoc) -> Result<Batch> {
         let user = UserId(job.payload.user_id.into());
         match job.kind {
+            JobKindDoc::Verify | JobKindDoc::Repair => {
+                let mut findings = Findings::from(job.findings.iter().cloned().map(Finding::from).collect::<Vec<_>>());
+                let batch = self.check_batch(job.checkpoint, job.kind == JobKindDoc::Repair, &mut findings).await?;
+                job.findings = Vec::from(findings).into_iter().map(FindingDoc::from).collect();
+                Ok(batch)
+            }
             JobKindDoc::Deletion => self.deletion_batch(user, job.checkpoint).await,
             JobKindDoc::Rename => self.rename_batch(user, job.checkpoint, timestamp(job.created_at)).await,
         }
@@ -297,10 +395,11 @@ impl Store {
     pub(crate) async fn advance_job(&self, job: &mut JobDoc, checkpoint: Checkpoint, items: usize) -> Result<bool> {
         let until = date(now().plus(CLAIM));
         let noted = bson::serialize_to_document(&checkpoint).map_err(mongodb::error::Error::from)?;
-        let note = doc! {
+        let mut note = doc! {
             "$set": { "checkpoint": noted, "lease.until": until, "runAfter": until, "attempts": 0 },
             "$inc": { "progress": i64::try_from(items).unwrap_or(i64::MAX) },
         };
+        note_findings(job, &mut note)?;
         (job.checkpoint, job.attempts) = (Some(checkpoint), 0);
         self.write_job(job, note).await
     }
@@ -313,11 +412,12 @@ impl Store {
     }
 
     async fn finish_job(&self, job: &JobDoc, items: usize) -> Result<()> {
-        let done = doc! {
+        let mut done = doc! {
             "$set": { "state": "done", "finishedAt": date(now()), "attempts": 0 },
             "$inc": { "progress": i64::try_from(items).unwrap_or(i64::MAX) },
             "$unset": { "lease": "", "runAfter": "", "checkpoint": "" },
         };
+        note_findings(job, &mut done)?;
         self.write_job(job, done).await?;
         Ok(())
     }

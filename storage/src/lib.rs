@@ -22,6 +22,8 @@ mod gather;
 pub mod graph;
 #[cfg(test)]
 mod graph_interleavings;
+#[cfg(test)]
+mod graph_model;
 mod heads;
 mod hidden;
 pub mod idempotency;
@@ -29,6 +31,7 @@ pub mod jobs;
 mod lease;
 pub mod migrations;
 pub mod mutes;
+pub mod outlier_list;
 mod overflow;
 pub mod pending;
 pub mod posts;

@@ -43,6 +43,12 @@ impl Store {
             }
             Err(error) => return Err(error.into()),
         }
+        // Written first and looked after: of a mute and a deletion that race, one sees the other. What a crash leaves in between names
+        // nobody and hides nothing; a repair removes it.
+        if self.summaries([muter, muted]).await?.len() < 2 {
+            self.coll::<MuteDoc>(MUTES).delete_one(doc! { "_id": mute.id }).await?;
+            return Ok(Err(MuteRefusal::NotFound));
+        }
         // Written first and counted after, so that no number of callers gets past the limit.
         let mutes = self.coll::<MuteDoc>(MUTES).count_documents(doc! { "muterId": b(muter) }).await?;
         if i64::try_from(mutes).unwrap_or(i64::MAX) > MUTE_LIMIT {

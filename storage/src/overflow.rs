@@ -24,26 +24,32 @@ use crate::{
     graph::{FollowDoc, IdDoc, LEASE_PREFIX},
     lease::Lease,
     seq_page::Slice,
-    store::{b, commit, date, now, until_no_conflict},
+    store::{b, commit, date, new_id, now, until_no_conflict},
     users::{OutlierState, UserDoc},
 };
+
+/// Raised when the form of a page changes: every page is then built anew.
+const LAYOUT: i64 = 2;
+
+/// What a page is, in one number: its form, and how many followers it holds.
+const fn layout() -> i64 {
+    LAYOUT * 1_000 + outlier::PAGE_SIZE
+}
 
 /// Pages that one transaction of a build writes: 2,000 edges.
 const PAGES_AT_ONCE: i64 = 20;
 
+/// A page. Its `_id` says nothing: it is found by account and number, which a unique index holds. (As one document they could be the `_id`,
+/// but there are servers that find such an `_id` by reading the whole collection.)
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct PageDoc {
     #[serde(rename = "_id")]
-    pub id: PageId,
-    pub followers: Vec<PageEntry>,
-    pub count: i64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct PageId {
+    pub id: bson::Uuid,
     pub user_id: bson::Uuid,
     pub page: i64,
+    pub followers: Vec<PageEntry>,
+    pub count: i64,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -74,13 +80,14 @@ impl PageChanges {
     }
 }
 
-fn page_id(user: bson::Uuid, page: i64) -> Document {
+/// One page of an account.
+pub(crate) fn page(user: bson::Uuid, page: i64) -> Document {
     doc! { "userId": user, "page": page }
 }
 
 /// All pages of an account from one page to before another.
-fn pages(user: bson::Uuid, from: i64, to: i64) -> Document {
-    doc! { "_id": { "$gte": page_id(user, from), "$lt": page_id(user, to) } }
+pub(crate) fn pages(user: bson::Uuid, from: i64, to: i64) -> Document {
+    doc! { "userId": user, "page": { "$gte": from, "$lt": to } }
 }
 
 impl Store {
@@ -90,22 +97,29 @@ impl Store {
         if pushed.is_empty() && pulled.is_empty() {
             return Ok(());
         }
-        let emptied: Vec<Document> = pulled.keys().map(|(user, page)| page_id(b(*user), *page)).collect();
-        let mut statements = Vec::with_capacity(pushed.len() + pulled.len());
-        for ((user, page), entries) in pushed {
-            let count = i64::try_from(entries.len()).unwrap_or(i64::MAX);
-            let update = doc! { "$push": { "followers": { "$each": entries } }, "$inc": { "count": count } };
-            statements.push(Statement::upsert(doc! { "_id": page_id(b(user), page) }, update));
+        let mut emptied: BTreeMap<UserId, Vec<i64>> = BTreeMap::new();
+        for (user, page) in pulled.keys() {
+            emptied.entry(*user).or_default().push(*page);
         }
-        for ((user, page), seqs) in pulled {
+        let mut statements = Vec::with_capacity(pushed.len() + pulled.len());
+        for ((user, number), entries) in pushed {
+            let count = i64::try_from(entries.len()).unwrap_or(i64::MAX);
+            let update = doc! {
+                "$push": { "followers": { "$each": entries } },
+                "$inc": { "count": count },
+                "$setOnInsert": { "_id": b(new_id()) },
+            };
+            statements.push(Statement::upsert(page(b(user), number), update));
+        }
+        for ((user, number), seqs) in pulled {
             let count = i64::try_from(seqs.len()).unwrap_or(i64::MAX);
             let update = doc! { "$pull": { "followers": { "seq": { "$in": seqs } } }, "$inc": { "count": -count } };
-            statements.push(Statement::update(doc! { "_id": page_id(b(user), page) }, update));
+            statements.push(Statement::update(page(b(user), number), update));
         }
         self.update_all(session, USER_OVERFLOW, statements).await?;
-        if !emptied.is_empty() {
-            let empty = doc! { "_id": { "$in": emptied }, "count": 0 };
-            self.coll::<PageDoc>(USER_OVERFLOW).delete_many(empty).session(session).await?;
+        for (user, pages) in emptied {
+            let empty = doc! { "userId": b(user), "page": { "$in": pages }, "count": 0 };
+            self.coll::<PageDoc>(USER_OVERFLOW).delete_many(empty).session(&mut *session).await?;
         }
         Ok(())
     }
@@ -170,6 +184,8 @@ impl Store {
             }
             page = to;
         }
+        // Pages of another size reached further.
+        self.drop_pages_from(lease, user, end).await?;
         self.set_flag(lease, user, doc! { "$set": { "outlier.state": "ready" } }).await
     }
 
@@ -187,7 +203,9 @@ impl Store {
             if let (Some(seq), Some(at)) = (edge.seq, edge.followed_at) {
                 let page = outlier::page_of(seq);
                 let of = built.entry(page).or_insert_with(|| PageDoc {
-                    id: PageId { user_id: user, page },
+                    id: b(new_id()),
+                    user_id: user,
+                    page,
                     followers: Vec::new(),
                     count: 0,
                 });
@@ -235,14 +253,15 @@ impl Store {
         Ok(found.len())
     }
 
-    /// Builds the pages of all outliers anew where they were built with another [`outlier::PAGE_SIZE`]. Gives the number of accounts.
+    /// Builds the pages of all outliers anew where they were built with another [`LAYOUT`] or [`outlier::PAGE_SIZE`]. Gives the number of
+    /// accounts.
     ///
     /// Under the account's lease: first `building`, so that readers use the index meanwhile, then the pages. A crash in the middle leaves
-    /// the size not noted, and the next start does it again.
-    pub async fn adopt_page_size(&self) -> Result<usize> {
+    /// this not noted, and the next start does it again.
+    pub async fn adopt_pages(&self) -> Result<usize> {
         let notes = self.coll::<Document>(MIGRATIONS);
-        let noted = doc! { "_id": "overflow_page_size" };
-        if notes.find_one(doc! { "_id": "overflow_page_size", "value": outlier::PAGE_SIZE }).await?.is_some() {
+        let noted = doc! { "_id": "overflow_pages" };
+        if notes.find_one(doc! { "_id": "overflow_pages", "value": layout() }).await?.is_some() {
             return Ok(0);
         }
         let outliers = doc! { "outlier.since": { "$gt": date(Timestamp::from_millis(0)) } };
@@ -258,18 +277,23 @@ impl Store {
             }
             lease.release().await?;
         }
-        notes.update_one(noted, doc! { "$set": { "value": outlier::PAGE_SIZE } }).upsert(true).await?;
+        notes.update_one(noted, doc! { "$set": { "value": layout() } }).upsert(true).await?;
         Ok(outliers.len())
     }
 
     /// Deletes all pages of an account. True: there were some.
-    async fn drop_pages(&self, lease: &Lease, user: UserId) -> Result<bool> {
+    pub(crate) async fn drop_pages(&self, lease: &Lease, user: UserId) -> Result<bool> {
+        self.drop_pages_from(lease, user, 0).await
+    }
+
+    /// Deletes the pages of an account from one on. True: there were some.
+    async fn drop_pages_from(&self, lease: &Lease, user: UserId, from: i64) -> Result<bool> {
         until_no_conflict(|| async {
             let mut session = self.begin().await?;
             if !lease.hold(&mut session).await? {
                 return Ok(false);
             }
-            let all = pages(b(user), 0, i64::MAX);
+            let all = pages(b(user), from, i64::MAX);
             let deleted = self.coll::<PageDoc>(USER_OVERFLOW).delete_many(all).session(&mut session).await?;
             commit(session).await?;
             Ok(deleted.deleted_count > 0)
@@ -285,7 +309,7 @@ impl Store {
         let (first, end) = (outlier::page_of(slice.from), outlier::page_of(slice.to - 1) + 1);
         let on_pages = async {
             let found = self.coll::<PageDoc>(USER_OVERFLOW).find(pages(user, first, end)).await?;
-            let seqs = |page: PageDoc| (page.id.page, page.followers.into_iter().map(|entry| entry.seq).collect());
+            let seqs = |page: PageDoc| (page.page, page.followers.into_iter().map(|entry| entry.seq).collect());
             Ok(found.map_ok(seqs).try_collect::<HashMap<i64, HashSet<i64>>>().await?)
         };
         let (pages, mut edges) = futures::try_join!(on_pages, self.followers_by_seq(user, slice))?;

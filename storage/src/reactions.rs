@@ -86,17 +86,22 @@ impl Kind {
         }
     }
 
+    /// Of likes: what an edge says of its parent.
+    pub(crate) const fn target(self) -> Option<&'static str> {
+        match self {
+            Self::PostLike => Some("post"),
+            Self::CommentLike => Some("comment"),
+            Self::Repost => None,
+        }
+    }
+
     fn pair(self, user: UserId, parent: bson::Uuid) -> Document {
         doc! { "userId": b(user), self.parent(): parent }
     }
 
     /// The edges of this kind, of all in their collection.
     pub(crate) fn of_this(self) -> Document {
-        match self {
-            Self::PostLike => doc! { "target": "post" },
-            Self::CommentLike => doc! { "target": "comment" },
-            Self::Repost => doc! {},
-        }
+        self.target().map_or_else(Document::new, |target| doc! { "target": target })
     }
 
     /// Those that wait for the applier.

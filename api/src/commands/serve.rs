@@ -40,7 +40,7 @@ async fn serve(config: &Config, options: &Options, database: &Database) -> anyho
     } else {
         database.ready().await?;
     }
-    database.store.adopt_page_size().await?;
+    database.store.adopt_pages().await?;
     database.store.adopt_threshold().await?;
     if options.demo && demo::make(config, &database.store).await? {
         super::report("The demo world is made.")?;

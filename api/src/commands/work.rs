@@ -15,7 +15,7 @@ pub(crate) async fn run(config: &Config) -> anyhow::Result<()> {
     anyhow::ensure!(config.mongodb_uri.is_some(), "`work` needs ROOKERY_MONGODB_URI: the database of the processes that serve");
     let database = Database::open(config).await?;
     database.ready().await?;
-    database.store.adopt_page_size().await?;
+    database.store.adopt_pages().await?;
     database.store.adopt_threshold().await?;
     let stop = CancellationToken::new();
     app::stop_on_signals(stop.clone())?;

@@ -106,6 +106,7 @@ impl From<BlockRefusal> for Problem {
     fn from(refusal: BlockRefusal) -> Self {
         match refusal {
             BlockRefusal::SelfBlock => Self::new(Code::SelfBlock),
+            BlockRefusal::NotFound => Self::not_found(),
             BlockRefusal::LimitReached => Self::new(Code::BlockLimitReached),
         }
     }
@@ -115,6 +116,7 @@ impl From<MuteRefusal> for Problem {
     fn from(refusal: MuteRefusal) -> Self {
         match refusal {
             MuteRefusal::SelfMute => Self::new(Code::SelfMute),
+            MuteRefusal::NotFound => Self::not_found(),
             MuteRefusal::LimitReached => Self::new(Code::MuteLimitReached),
         }
     }

@@ -3,7 +3,7 @@
 use bson::doc;
 use rookery_domain::outlier::PAGE_SIZE;
 
-use super::{Collection, array, boolean, date, id, index, int_from, no_indexes, object, one_of, partial, unique};
+use super::{Collection, array, boolean, date, id, index, int_from, object, one_of, partial, unique};
 
 pub(super) const FOLLOWS: Collection = Collection {
     name: super::FOLLOWS,
@@ -78,14 +78,16 @@ pub(super) const USER_OVERFLOW: Collection = Collection {
     schema: || {
         object(
             [
-                ("_id", object([("userId", id()), ("page", int_from(0))], [])),
+                ("_id", id()),
+                ("userId", id()),
+                ("page", int_from(0)),
                 ("followers", array(object([("userId", id()), ("seq", int_from(1)), ("at", date())], []), page_size())),
                 ("count", int_from(0)),
             ],
             [],
         )
     },
-    indexes: no_indexes,
+    indexes: || vec![unique(doc! { "userId": 1, "page": 1 })],
 };
 
 /// No page holds more.

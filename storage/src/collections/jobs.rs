@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bson::doc;
 
-use super::{Collection, count, date, id, int_from, object, one_of, partial, string, ttl};
+use super::{Collection, array, count, date, id, int_from, object, one_of, partial, string, ttl};
 
 /// How long a job that is done can be looked up.
 const KEPT: Duration = Duration::from_hours(30 * 24);
@@ -15,7 +15,7 @@ pub(super) const JOBS: Collection = Collection {
         object(
             [
                 ("_id", id()),
-                ("kind", one_of(["deletion", "rename"])),
+                ("kind", one_of(["deletion", "rename", "verify", "repair"])),
                 // Ids alone: what they stand for is read when the work is done.
                 ("payload", object([("userId", id())], [])),
                 ("state", one_of(["pending", "done", "parked"])),
@@ -30,8 +30,14 @@ pub(super) const JOBS: Collection = Collection {
                 // When a worker may claim it; none once it is done or parked.
                 ("runAfter", date()),
                 ("finishedAt", date()),
+                // What a check has found: one for each kind of drift, with a few examples.
+                ("findings", array(finding(), 50)),
             ],
         )
     },
     indexes: || vec![partial(doc! { "state": 1, "runAfter": 1 }, doc! { "state": "pending" }), ttl("finishedAt", KEPT)],
 };
+
+fn finding() -> bson::Document {
+    object([("kind", string(50)), ("found", count()), ("repaired", count()), ("examples", array(string(300), 5))], [])
+}

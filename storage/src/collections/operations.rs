@@ -9,7 +9,7 @@ pub(super) const MIGRATIONS: Collection = Collection {
     schema: || {
         doc! { "oneOf": [
             object([("_id", doc! { "enum": ["schema"] }), ("version", int_from(1)), ("description", string(64)), ("appliedAt", date())], []),
-            object([("_id", doc! { "enum": ["celebrity_threshold", "overflow_page_size"] }), ("value", int_from(1))], []),
+            object([("_id", doc! { "enum": ["celebrity_threshold", "overflow_pages"] }), ("value", int_from(1))], []),
         ] }
     },
     indexes: no_indexes,

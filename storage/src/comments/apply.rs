@@ -370,7 +370,7 @@ fn newest(batch: &[CommentDoc], settled: &Settled) -> Result<Vec<RecentCommentDo
 }
 
 /// A comment as the subset keeps it; none if it is not counted.
-fn recent(comment: &CommentDoc) -> Result<Option<RecentCommentDoc>> {
+pub(crate) fn recent(comment: &CommentDoc) -> Result<Option<RecentCommentDoc>> {
     let Some(seq) = comment.seq else { return Ok(None) };
     let (Some(author), Some(text)) = (comment.author.clone(), comment.text.clone()) else {
         let detail = format!("{}: live without its author or text", comment.id);

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use rookery_domain::{
     CommentId, Email, Handle, Limit, PostId, SessionId, Timestamp,
     comments::{CommentOrder, CommentRefusal},
-    graph::FollowRefusal,
+    graph::{BlockRefusal, FollowRefusal, MuteRefusal},
     post::Visibility,
 };
 
@@ -223,7 +223,7 @@ async fn a_deletion_is_finished_wherever_its_worker_was_killed() {
         world.store().mark_account(world.alice).await.unwrap().unwrap();
         let mut job = world.store().claim_job().await.unwrap().unwrap();
         for n in 1..=batches {
-            let batch = world.store().job_batch(&job).await.unwrap();
+            let batch = world.store().job_batch(&mut job).await.unwrap();
             let Then::On(checkpoint) = batch.then else { panic!("{batch:?}") };
             if n < batches || noted {
                 assert!(world.store().advance_job(&mut job, checkpoint, batch.items).await.unwrap());
@@ -243,7 +243,7 @@ async fn a_worker_that_lost_its_claim_notes_nothing() {
     let store = world.store();
     store.mark_account(world.alice).await.unwrap().unwrap();
     let mut slow = store.claim_job().await.unwrap().unwrap();
-    let batch = store.job_batch(&slow).await.unwrap();
+    let batch = store.job_batch(&mut slow).await.unwrap();
     store.lapse_job_claims().await.unwrap();
     let mut fast = store.claim_job().await.unwrap().unwrap();
     let Then::On(checkpoint) = batch.then else { panic!("{batch:?}") };
@@ -390,4 +390,41 @@ async fn no_session_outlives_the_account() {
     store.finish_jobs().await.unwrap();
     let named = doc! { "userAgent": { "$ne": "" } };
     assert_eq!(store.coll::<Document>(SESSIONS).count_documents(named).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_block_or_a_mute_that_races_the_deletion_does_not_outlive_it() {
+    let world = World::new().await;
+    let (store, alice) = (world.store(), world.alice);
+    let others = join_all((0..8).map(|n| async move { user(store, &format!("other_{n}")).await })).await;
+    let mut others = others.into_iter();
+    // Marked before the deletion, during it and after it; each both ways, once going on and once crashing.
+    let mut mark = async || {
+        let [going_on, crashing] = [others.next().unwrap(), others.next().unwrap()];
+        for (blocker, blocked) in [(going_on, alice), (alice, going_on), (crashing, alice), (alice, crashing)] {
+            assert!(store.mark_block(blocker, blocked).await.unwrap());
+        }
+        going_on
+    };
+    let before = mark().await;
+    store.mark_account(alice).await.unwrap().unwrap();
+    let during = mark().await;
+    for other in [before, during] {
+        assert_eq!(store.sweep_block(other, alice).await.unwrap(), None, "it is taken back");
+        assert_eq!(store.sweep_block(alice, other).await.unwrap(), None);
+    }
+    mark().await;
+    assert_eq!(store.mute(world.bob, alice).await.unwrap(), Err(MuteRefusal::NotFound));
+    store.finish_jobs().await.unwrap();
+    world.assert_over().await;
+    let after = mark().await;
+    assert_eq!(store.sweep_block(after, alice).await.unwrap(), None);
+    assert_eq!(store.sweep_block(alice, after).await.unwrap(), None);
+    // What crashed is pending, and the applier looks at the accounts too.
+    store.finish_jobs().await.unwrap();
+    world.assert_over().await;
+    assert_eq!(store.block(world.bob, alice).await.unwrap(), Err(BlockRefusal::NotFound));
+    assert_eq!(store.block(alice, world.bob).await.unwrap(), Err(BlockRefusal::NotFound));
+    assert_eq!(store.mute(alice, world.bob).await.unwrap(), Err(MuteRefusal::NotFound));
+    world.assert_over().await;
 }

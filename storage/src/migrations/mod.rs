@@ -20,7 +20,7 @@ use crate::{
 
 /// The schema this version works with. A change of the description alone (an index, a field that may be absent) needs no new number:
 /// the fingerprint tells. A change that older binaries could not live with does.
-pub const VERSION: i32 = 1;
+pub const VERSION: i32 = 2;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct SchemaDoc {
@@ -91,7 +91,12 @@ async fn migrate_alone(store: &Store) -> Result<()> {
         Status::Ahead(found) => {
             return Err(Error::Schema { found, wanted: VERSION, advice: "it was made by a newer version; use that one" });
         }
-        Status::Behind(found) => tracing::info!(from = found, to = VERSION, "migrating the database"),
+        Status::Behind(found) => {
+            tracing::info!(from = found, to = VERSION, "migrating the database");
+            if found == 1 {
+                forget_overflow_pages(store).await?;
+            }
+        }
     }
     for collection in collections::ALL {
         apply(store, collection).await?;
@@ -104,6 +109,16 @@ async fn migrate_alone(store: &Store) -> Result<()> {
     }
     let set = doc! { "version": VERSION, "description": fingerprint(), "appliedAt": date(now()) };
     store.coll::<Document>(collections::MIGRATIONS).update_one(doc! { "_id": "schema" }, doc! { "$set": set }).upsert(true).await?;
+    Ok(())
+}
+
+/// From 1 to 2: overflow pages have their account and number in fields of their own. They are copies: whoever serves next builds them anew
+/// ([`Store::adopt_pages`]), and until then lists of followers come from the edges.
+async fn forget_overflow_pages(store: &Store) -> Result<()> {
+    let flagged = doc! { "outlier.since": { "$exists": true } };
+    let building = doc! { "$set": { "outlier.state": "building" } };
+    store.coll::<Document>(collections::USERS).update_many(flagged, building).await?;
+    store.coll::<Document>(collections::USER_OVERFLOW).delete_many(doc! {}).await?;
     Ok(())
 }
 
@@ -200,6 +215,35 @@ mod tests {
         let mut expected = fresh;
         expected.insert("wish_1".to_owned());
         assert_eq!(indexes(store, collections::FOLLOWS).await, expected);
+    }
+
+    #[tokio::test]
+    async fn overflow_pages_of_version_1_are_forgotten_and_built_anew() {
+        let db = TestDatabase::with(crate::Settings { celebrity_threshold: 3, ..crate::Settings::default() }).await;
+        let store = db.store();
+        let star = crate::testing::user(store).await;
+        for _ in 0..4 {
+            store.follow(crate::testing::user(store).await, star).await.unwrap().unwrap();
+        }
+        while store.apply_follows_step().await.unwrap() != crate::pending::Progress::Idle {}
+        // As version 1 left it.
+        let pages = store.coll::<Document>(collections::USER_OVERFLOW);
+        pages.drop_indexes().await.unwrap();
+        let any = doc! { "collMod": collections::USER_OVERFLOW, "validator": {}, "validationLevel": "off" };
+        store.db().run_command(any).await.unwrap();
+        pages.delete_many(doc! {}).await.unwrap();
+        for page in 0..2_i64 {
+            let id = doc! { "userId": crate::store::b(star), "page": page };
+            pages.insert_one(doc! { "_id": id, "followers": [], "count": 0_i64 }).await.unwrap();
+        }
+        store.coll::<Document>(collections::MIGRATIONS).delete_one(doc! { "_id": "overflow_pages" }).await.unwrap();
+        set_schema(store, doc! { "version": 1 }).await;
+        migrate(store).await.unwrap();
+        assert_eq!(pages.count_documents(doc! {}).await.unwrap(), 0);
+        assert_eq!(store.adopt_pages().await.unwrap(), 1);
+        let drift = crate::verify::verify(store).await.unwrap();
+        assert!(drift.is_empty(), "{drift:#?}");
+        assert_eq!(pages.count_documents(doc! {}).await.unwrap(), 1);
     }
 
     #[tokio::test]

@@ -111,7 +111,7 @@ async fn what_was_written_under_the_old_name_meanwhile_is_rewritten_by_the_secon
     store.change_handle(ada, &handle("lovelace")).await.unwrap();
     let mut job = store.claim_job().await.unwrap().unwrap();
     while job.checkpoint.is_none_or(|at| at.pass == 1) {
-        let batch = store.job_batch(&job).await.unwrap();
+        let batch = store.job_batch(&mut job).await.unwrap();
         let Then::On(checkpoint) = batch.then else { panic!("{batch:?}") };
         assert!(store.advance_job(&mut job, checkpoint, batch.items).await.unwrap());
     }

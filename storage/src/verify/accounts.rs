@@ -3,15 +3,15 @@
 use bson::{Document, doc};
 use futures::TryStreamExt as _;
 use mongodb::ClientSession;
-use rookery_domain::UserId;
 use serde::Deserialize;
 
-use super::{Drift, DriftKind, Numbers, next_up_to, stream};
+use super::{Drift, DriftKind, Numbers, Pass, Place, lowest};
 use crate::{
     Result, Store,
-    collections::{BLOCKS, FOLLOWS, POSTS, USERS},
-    graph::{FollowDoc, IdDoc},
+    collections::{FOLLOWS, POSTS, REPOSTS, USERS},
+    graph::FollowState,
     posts::{DeliveryDoc, DeliveryState, PostState},
+    reactions::EdgeState,
     users::CountersDoc,
 };
 
@@ -29,8 +29,28 @@ struct AccountDoc {
 /// One end of an edge.
 #[derive(Debug, Deserialize)]
 struct End {
+    #[serde(rename = "_id")]
+    id: bson::Uuid,
     user: bson::Uuid,
+    state: FollowState,
     seq: Option<i64>,
+    pending: Option<bool>,
+}
+
+impl End {
+    fn fields(user: &str) -> Document {
+        doc! { "user": format!("${user}"), "state": 1, "seq": 1, "pending": 1 }
+    }
+
+    /// Nobody waits for it, and yet it is not applied. What is wrong with a request is looked for among the requests.
+    fn is_lost(&self) -> bool {
+        let agree = match self.state {
+            FollowState::Active => self.seq.is_some(),
+            FollowState::Requested => true,
+            FollowState::Removed => false,
+        };
+        self.pending.is_none() && !agree
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -40,110 +60,134 @@ struct PostPart {
     user: bson::Uuid,
     state: PostState,
     seq: Option<i64>,
+    pending: Option<bool>,
     delivery: DeliveryDoc,
 }
 
 impl PostPart {
     fn fields() -> Document {
-        doc! { "user": "$author.userId", "state": 1, "seq": 1, "delivery": 1 }
+        doc! { "user": "$author.userId", "state": 1, "seq": 1, "pending": 1, "delivery": 1 }
     }
 
-    /// What is wrong with the way in which the post comes to its readers, where `pulled` says that they pull from its author for good.
+    /// Nobody waits for it, and yet it is not applied.
+    fn is_lost(&self) -> bool {
+        self.pending.is_none() && (self.state == PostState::Deleted || self.seq.is_none())
+    }
+
     fn undelivered(&self, pulled: bool) -> Option<DriftKind> {
-        let delivery = &self.delivery;
-        match delivery.state {
-            _ if self.state != PostState::Live => None,
-            DeliveryState::Delivered => None,
-            _ if delivery.pull != Some(self.user) => Some(DriftKind::NotPulled),
-            DeliveryState::Pull => (!pulled).then_some(DriftKind::NotPulled),
-            DeliveryState::Pending => delivery.run_after.is_none().then_some(DriftKind::ParkedFanout),
-        }
+        if self.state == PostState::Live { undelivered(&self.delivery, self.user, pulled) } else { None }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct RepostPart {
+    #[serde(rename = "_id")]
+    id: bson::Uuid,
+    user: bson::Uuid,
+    state: EdgeState,
+    delivery: DeliveryDoc,
+}
+
+impl RepostPart {
+    fn fields() -> Document {
+        doc! { "user": "$userId", "state": 1, "delivery": 1 }
+    }
+
+    fn undelivered(&self, pulled: bool) -> Option<DriftKind> {
+        if self.state == EdgeState::Active { undelivered(&self.delivery, self.user, pulled) } else { None }
+    }
+}
+
+/// What is wrong with the way in which an act comes to its readers, where `pulled` says that they pull from its account for good.
+fn undelivered(delivery: &DeliveryDoc, user: bson::Uuid, pulled: bool) -> Option<DriftKind> {
+    match delivery.state {
+        DeliveryState::Delivered => None,
+        _ if delivery.pull != Some(user) => Some(DriftKind::NotPulled),
+        DeliveryState::Pull => (!pulled).then_some(DriftKind::NotPulled),
+        DeliveryState::Pending => delivery.run_after.is_none().then_some(DriftKind::ParkedFanout),
     }
 }
 
 /// Accounts, edges and posts side by side, in one pass; edges and posts without an account give the account that is not there.
-pub(super) async fn check(store: &Store) -> Result<Vec<Drift>> {
-    let (mut suspects, mut drift) = (Vec::new(), Vec::new());
+pub(super) async fn check(pass: &mut Pass) -> Result<Option<bson::Uuid>> {
+    let store = pass.store.clone();
     let fields = doc! { "counters": 1, "followerSeq": 1, "postSeq": 1, "pulledSince": 1 };
-    let mut users = stream::<AccountDoc>(store, USERS, doc! {}, doc! { "_id": 1 }, fields).await?;
-    let end = |user: &str| doc! { "_id": 0, "user": user, "seq": 1 };
+    let mut users = pass.stream::<AccountDoc>(USERS, "_id", doc! { "_id": 1 }, fields, |user| user.id).await?;
     let by_followee = doc! { "followeeId": 1, "seq": -1 };
-    let mut to = stream::<End>(store, FOLLOWS, doc! {}, by_followee, end("$followeeId")).await?;
+    let mut to = pass.stream::<End>(FOLLOWS, "followeeId", by_followee, End::fields("followeeId"), |end| end.user).await?;
     let by_follower = doc! { "followerId": 1, "followeeId": 1 };
-    let mut from = stream::<End>(store, FOLLOWS, doc! {}, by_follower, end("$followerId")).await?;
+    let mut from = pass.stream::<End>(FOLLOWS, "followerId", by_follower, End::fields("followerId"), |end| end.user).await?;
     let by_author = doc! { "author.userId": 1, "_id": -1 };
-    let mut posts = stream::<PostPart>(store, POSTS, doc! {}, by_author, PostPart::fields()).await?;
-    while let Some(account) = users.try_next().await? {
-        let (mut followers, mut last, mut seqs_fit) = (0, account.follower_seq + 1, true);
-        while let Some(end) = next_up_to(&mut to, |end| end.user, account.id).await? {
-            if end.user != account.id {
-                suspects.push(end.user);
-            } else if let Some(seq) = end.seq {
+    let mut posts = pass.stream::<PostPart>(POSTS, "author.userId", by_author, PostPart::fields(), |post| post.user).await?;
+    let by_user = doc! { "userId": 1, "_id": -1 };
+    let mut reposts = pass.stream::<RepostPart>(REPOSTS, "userId", by_user, RepostPart::fields(), |repost| repost.user).await?;
+    let mut done = None;
+    while let Some(at) = lowest([users.key().await?, to.key().await?, from.key().await?, posts.key().await?, reposts.key().await?])
+    {
+        if let Some(stop) = pass.stops(done) {
+            return Ok(Some(stop));
+        }
+        let account = users.next_up_to(at).await?;
+        let (follower_seq, post_seq) = account.as_ref().map_or((0, 0), |account| (account.follower_seq, account.post_seq));
+        let (mut followers, mut numbers) = (0, Numbers::up_to(follower_seq));
+        while let Some(end) = to.next_up_to(at).await? {
+            if account.is_some() && end.is_lost() {
+                pass.report(recheck_edge(&store, end.id).await?).await?;
+            }
+            if let Some(seq) = end.seq {
                 followers += 1;
-                seqs_fit &= seq < last;
-                last = seq;
+                numbers.take(seq);
             }
         }
         let mut following = 0;
-        while let Some(end) = next_up_to(&mut from, |end| end.user, account.id).await? {
-            if end.user != account.id {
-                suspects.push(end.user);
-            } else if end.seq.is_some() {
-                following += 1;
-            }
+        while let Some(end) = from.next_up_to(at).await? {
+            following += i64::from(end.seq.is_some());
         }
-        let (mut written, mut last) = (0, account.post_seq + 1);
-        while let Some(post) = next_up_to(&mut posts, |post| post.user, account.id).await? {
-            if post.user != account.id {
-                suspects.push(post.user);
-                continue;
-            }
+        // Posts that were made side by side may be numbered in another order: then the second look tells.
+        let (mut written, mut seqs) = (0, Numbers::up_to(post_seq));
+        while let Some(post) = posts.next_up_to(at).await? {
             if let Some(seq) = post.seq {
                 written += 1;
-                // Posts that were made side by side may be numbered in another order: then the second look tells.
-                seqs_fit &= seq < last;
-                last = seq;
+                seqs.take(seq);
             }
-            if post.undelivered(account.pulled_since.is_some()).is_some() {
-                drift.extend(recheck_delivery(store, post.id).await?);
+            let Some(account) = &account else { continue };
+            if post.is_lost() || post.undelivered(account.pulled_since.is_some()).is_some() {
+                pass.report(recheck_post(&store, post.id).await?).await?;
             }
         }
-        let counters = account.counters;
-        if !seqs_fit || (followers, following, written) != (counters.followers, counters.following, counters.posts) {
-            suspects.push(account.id);
+        while let Some(repost) = reposts.next_up_to(at).await? {
+            let Some(account) = &account else { continue };
+            if repost.undelivered(account.pulled_since.is_some()).is_some() {
+                pass.report(recheck_repost(&store, repost.id).await?).await?;
+            }
         }
+        let numbers_fit = numbers.wrong.is_none() && seqs.wrong.is_none();
+        let counted = account.map(|AccountDoc { counters, .. }| (counters.followers, counters.following, counters.posts));
+        if !numbers_fit || counted != Some((followers, following, written)) {
+            pass.report(recheck(&store, at).await?).await?;
+        }
+        done = Some(at);
     }
-    for rest in [to, from] {
-        suspects.extend(rest.map_ok(|end| end.user).try_collect::<Vec<_>>().await?);
-    }
-    suspects.extend(posts.map_ok(|post| post.user).try_collect::<Vec<_>>().await?);
-    suspects.sort_unstable_by_key(|user| user.bytes());
-    suspects.dedup();
-    for user in suspects {
-        drift.extend(recheck(store, user).await?);
-    }
-    Ok(drift)
+    Ok(None)
 }
 
 /// Counts what belongs to one account in a snapshot.
 async fn recheck(store: &Store, user: bson::Uuid) -> Result<Vec<Drift>> {
     let mut session = store.begin().await?;
     let account = store.coll::<AccountDoc>(USERS).find_one(doc! { "_id": user }).session(&mut session).await?;
-    let last = account.as_ref().map_or((i64::MAX, i64::MAX), |account| (account.follower_seq, account.post_seq));
-    let ends = |user: &str| doc! { "_id": 0, "user": user, "seq": 1 };
-    let to = count(store, &mut session, FOLLOWS, doc! { "followeeId": user }, ends("$followeeId"), last.0).await?;
-    let from = count(store, &mut session, FOLLOWS, doc! { "followerId": user }, ends("$followerId"), i64::MAX).await?;
-    // A post whose author is gone is withdrawn by the applier.
-    let posts = if account.is_some() {
-        doc! {}
-    } else {
-        doc! { "pending": { "$exists": false } }
-    };
-    let posts = [doc! { "author.userId": user }, posts].into_iter().flatten().collect();
-    let posts = count(store, &mut session, POSTS, posts, ends("$author.userId"), last.1).await?;
+    let (follower_seq, post_seq) = account.as_ref().map_or((0, 0), |account| (account.follower_seq, account.post_seq));
+    let by_seq = Some(doc! { "seq": -1 });
+    let to = count(store, &mut session, FOLLOWS, doc! { "followeeId": user }, by_seq.clone(), follower_seq).await?;
+    let from = count(store, &mut session, FOLLOWS, doc! { "followerId": user }, None, 0).await?;
+    let mut of_author = doc! { "author.userId": user };
+    if account.is_none() {
+        // A post whose author is gone is withdrawn by the applier.
+        of_author.insert("pending", doc! { "$exists": false });
+    }
+    let posts = count(store, &mut session, POSTS, of_author, by_seq, post_seq).await?;
 
     let mut drift = Vec::new();
-    let mut report = |kind, detail| drift.push(Drift { kind, subject: user.into(), detail });
+    let mut report = |kind, detail| drift.push(Drift::new(kind, user, detail));
     let Some(AccountDoc { counters, .. }) = account else {
         if to.all + from.all > 0 {
             report(DriftKind::OrphanEdge, format!("{} edges to and {} from an account that does not exist", to.all, from.all));
@@ -163,7 +207,7 @@ async fn recheck(store: &Store, user: bson::Uuid) -> Result<Vec<Drift>> {
         }
     }
     for (kind, wrong, last) in
-        [(DriftKind::FollowerSeq, to.numbers.wrong, last.0), (DriftKind::PostSeq, posts.numbers.wrong, last.1)]
+        [(DriftKind::FollowerSeq, to.numbers.wrong, follower_seq), (DriftKind::PostSeq, posts.numbers.wrong, post_seq)]
     {
         if let Some(seq) = wrong {
             report(kind, format!("seq {seq} twice or beyond {last}"));
@@ -179,113 +223,79 @@ struct Counted {
     numbers: Numbers,
 }
 
+/// Counts children. In the order of their numbers these are looked at too; of the edges from an account each has the number of another
+/// account.
 async fn count(
     store: &Store,
     session: &mut ClientSession,
     name: &str,
     filter: Document,
-    fields: Document,
+    by_seq: Option<Document>,
     last: i64,
 ) -> Result<Counted> {
-    let mut counted = Counted { all: 0, with_seq: 0, numbers: Numbers::default() };
-    let mut found = store.coll::<End>(name).find(filter).projection(fields).session(&mut *session).await?;
+    #[derive(Deserialize)]
+    struct Child {
+        seq: Option<i64>,
+    }
+    let mut counted = Counted { all: 0, with_seq: 0, numbers: Numbers::up_to(last) };
+    let numbered = by_seq.is_some();
+    let children = store.coll::<Child>(name);
+    let find = children.find(filter).projection(doc! { "_id": 0, "seq": 1 });
+    let mut found = find.sort(by_seq.unwrap_or_default()).session(&mut *session).await?;
     let mut stream = found.stream(session);
-    while let Some(end) = stream.try_next().await? {
+    while let Some(child) = stream.try_next().await? {
         counted.all += 1;
-        if let Some(seq) = end.seq {
+        if let Some(seq) = child.seq {
             counted.with_seq += 1;
-            // Of the edges from an account each has the number of another account.
-            if last != i64::MAX {
-                counted.numbers.take(seq, last);
+            if numbered {
+                counted.numbers.take(seq);
             }
         }
     }
     Ok(counted)
 }
 
-async fn recheck_delivery(store: &Store, post: bson::Uuid) -> Result<Option<Drift>> {
+/// Looks at one edge again, in one read.
+async fn recheck_edge(store: &Store, id: bson::Uuid) -> Result<Option<Drift>> {
+    let edge = store.coll::<End>(FOLLOWS).find_one(doc! { "_id": id }).projection(End::fields("followeeId")).await?;
+    Ok(edge.filter(End::is_lost).map(|edge| {
+        let detail = format!("a follow in the state {:?} with seq {:?} that nobody applies", edge.state, edge.seq);
+        Drift::new(DriftKind::LostPending, id, detail).at(Place::In(FOLLOWS))
+    }))
+}
+
+async fn recheck_post(store: &Store, post: bson::Uuid) -> Result<Option<Drift>> {
     let mut session = store.begin().await?;
     let posts = store.coll::<PostPart>(POSTS);
     let find = posts.find_one(doc! { "_id": post }).projection(PostPart::fields());
     let Some(post) = find.session(&mut session).await? else { return Ok(None) };
-    let pulled = doc! { "_id": post.user, "pulledSince": { "$exists": true } };
-    let pulled = store.coll::<Document>(USERS).find_one(pulled).session(&mut session).await?.is_some();
-    let detail = |kind| match kind {
-        DriftKind::ParkedFanout => format!("parked after {} attempts", post.delivery.attempts),
-        _ => format!("{:?}, pulled from {:?}, from its author for good: {pulled}", post.delivery.state, post.delivery.pull),
+    if post.is_lost() {
+        let detail = format!("a post in the state {:?} with seq {:?} that nobody applies", post.state, post.seq);
+        return Ok(Some(Drift::new(DriftKind::LostPending, post.id, detail).at(Place::In(POSTS))));
+    }
+    let pulled = is_pulled(store, &mut session, post.user).await?;
+    Ok(post.undelivered(pulled).map(|kind| badly_delivered(kind, post.id, &post.delivery, pulled).at(Place::In(POSTS))))
+}
+
+async fn recheck_repost(store: &Store, repost: bson::Uuid) -> Result<Option<Drift>> {
+    let mut session = store.begin().await?;
+    let reposts = store.coll::<RepostPart>(REPOSTS);
+    let find = reposts.find_one(doc! { "_id": repost }).projection(RepostPart::fields());
+    let Some(repost) = find.session(&mut session).await? else { return Ok(None) };
+    let pulled = is_pulled(store, &mut session, repost.user).await?;
+    Ok(repost.undelivered(pulled).map(|kind| badly_delivered(kind, repost.id, &repost.delivery, pulled).at(Place::In(REPOSTS))))
+}
+
+/// Whether readers pull from an account for good.
+async fn is_pulled(store: &Store, session: &mut ClientSession, user: bson::Uuid) -> Result<bool> {
+    let pulled = doc! { "_id": user, "pulledSince": { "$exists": true } };
+    Ok(store.coll::<Document>(USERS).find_one(pulled).session(session).await?.is_some())
+}
+
+fn badly_delivered(kind: DriftKind, act: bson::Uuid, delivery: &DeliveryDoc, pulled: bool) -> Drift {
+    let detail = match kind {
+        DriftKind::ParkedFanout => format!("parked after {} attempts", delivery.attempts),
+        _ => format!("{:?}, pulled from {:?}, from its account for good: {pulled}", delivery.state, delivery.pull),
     };
-    Ok(post.undelivered(pulled).map(|kind| Drift { kind, subject: post.id.into(), detail: detail(kind) }))
-}
-
-/// Blocks whose sweep is done against the edges between the two.
-pub(super) async fn check_blocks(store: &Store) -> Result<Vec<Drift>> {
-    #[derive(Debug, Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct BlockPart {
-        blocker_id: bson::Uuid,
-        blocked_id: bson::Uuid,
-    }
-    let mut drift = Vec::new();
-    let swept = doc! { "pending": { "$exists": false } };
-    let fields = doc! { "_id": 0, "blockerId": 1, "blockedId": 1 };
-    let mut blocks = stream::<BlockPart>(store, BLOCKS, swept.clone(), doc! { "blockerId": 1, "blockedId": 1 }, fields).await?;
-    while let Some(BlockPart { blocker_id, blocked_id }) = blocks.try_next().await? {
-        // An edge that is pending under a block is withdrawn by the applier.
-        let edge = |follower: bson::Uuid, followee: bson::Uuid| {
-            doc! { "followerId": follower, "followeeId": followee, "state": "active", "pending": { "$exists": false } }
-        };
-        let between = doc! { "$or": [edge(blocker_id, blocked_id), edge(blocked_id, blocker_id)] };
-        if store.coll::<IdDoc>(FOLLOWS).find_one(between.clone()).projection(doc! { "_id": 1 }).await?.is_none() {
-            continue;
-        }
-        let mut session = store.begin().await?;
-        let mut block = swept.clone();
-        block.extend(doc! { "blockerId": blocker_id, "blockedId": blocked_id });
-        let stands = store.coll::<Document>(BLOCKS).find_one(block).session(&mut session).await?.is_some();
-        let edge = store.coll::<FollowDoc>(FOLLOWS).find_one(between).session(&mut session).await?;
-        if let Some(edge) = edge.filter(|_| stands) {
-            let detail = format!("{} follows {} across a block", edge.follower(), edge.followee());
-            drift.push(Drift { kind: DriftKind::BlockedEdge, subject: UserId(blocker_id.into()).0, detail });
-        }
-    }
-    Ok(drift)
-}
-
-/// Requests against the accounts that they are made to, in the order of the accounts.
-pub(super) async fn check_requests(store: &Store) -> Result<Vec<Drift>> {
-    #[derive(Debug, Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct RequestPart {
-        #[serde(rename = "_id")]
-        id: bson::Uuid,
-        request_of: bson::Uuid,
-        seq: Option<i64>,
-    }
-    let (mut drift, mut asked) = (Vec::new(), None);
-    let requests = doc! { "requestOf": { "$exists": true } };
-    let fields = doc! { "requestOf": 1, "seq": 1 };
-    let mut requests = stream::<RequestPart>(store, FOLLOWS, requests, doc! { "requestOf": 1, "wish": -1 }, fields).await?;
-    while let Some(request) = requests.try_next().await? {
-        let waits = doc! { "_id": request.request_of, "settings.private": true };
-        let private = match asked {
-            Some((user, private)) if user == request.request_of => private,
-            _ => store.coll::<Document>(USERS).find_one(waits.clone()).await?.is_some(),
-        };
-        asked = Some((request.request_of, private));
-        if private && request.seq.is_none() {
-            continue;
-        }
-        let mut session = store.begin().await?;
-        let stands = doc! { "_id": request.id, "state": "requested", "pending": { "$exists": false } };
-        let stands = store.coll::<FollowDoc>(FOLLOWS).find_one(stands).session(&mut session).await?;
-        // Whoever has gone public is still accepting.
-        let waits = doc! { "_id": request.request_of, "$or": [{ "settings.private": true }, { "opening": { "$gte": 1 } }] };
-        let waits = store.coll::<Document>(USERS).find_one(waits).session(&mut session).await?.is_some();
-        if let Some(edge) = stands.filter(|edge| !waits || edge.seq.is_some()) {
-            let detail =
-                format!("{} asks {}, which waits for requests: {waits}; seq {:?}", edge.follower(), edge.followee(), edge.seq);
-            drift.push(Drift { kind: DriftKind::StrayRequest, subject: request.id.into(), detail });
-        }
-    }
-    Ok(drift)
+    Drift::new(kind, act, detail)
 }

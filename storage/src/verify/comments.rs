@@ -7,7 +7,7 @@ use futures::TryStreamExt as _;
 use rookery_domain::comments::RECENT_KEPT;
 use serde::Deserialize;
 
-use super::{Drift, DriftKind, Numbers, next_up_to, stream};
+use super::{Drift, DriftKind, Numbers, Pass, Place, lowest};
 use crate::{
     Result, Store,
     collections::{COMMENTS, POSTS},
@@ -92,36 +92,65 @@ fn alike((kept, comment): (&RecentCommentDoc, &CommentDoc)) -> bool {
 }
 
 /// Posts and what stands under them, side by side in one pass. What stands under a deleted post is being removed.
-pub(super) async fn check_posts(store: &Store) -> Result<Vec<Drift>> {
-    let mut suspects = Vec::new();
-    let mut posts = stream::<PostPart>(store, POSTS, doc! {}, doc! { "_id": 1 }, PostPart::fields()).await?;
-    let mut comments = stream::<CommentDoc>(store, COMMENTS, doc! {}, doc! { "postId": 1, "seq": -1 }, doc! {}).await?;
-    while let Some(post) = posts.try_next().await? {
-        let (mut under, mut last, mut seqs_fit) = (Under::default(), post.comment_seq + 1, true);
-        while let Some(comment) = next_up_to(&mut comments, |comment| comment.post_id, post.id).await? {
-            if comment.post_id != post.id {
-                suspects.push(comment.post_id);
-                continue;
-            }
+pub(super) async fn check_posts(pass: &mut Pass) -> Result<Option<bson::Uuid>> {
+    let store = pass.store.clone();
+    let mut posts = pass.stream::<PostPart>(POSTS, "_id", doc! { "_id": 1 }, PostPart::fields(), |post| post.id).await?;
+    let by_post = doc! { "postId": 1, "seq": -1 };
+    let mut comments = pass.stream::<CommentDoc>(COMMENTS, "postId", by_post, doc! {}, |comment| comment.post_id).await?;
+    let mut done = None;
+    while let Some(at) = lowest([posts.key().await?, comments.key().await?]) {
+        if let Some(stop) = pass.stops(done) {
+            return Ok(Some(stop));
+        }
+        let post = posts.next_up_to(at).await?;
+        let (mut under, mut numbers) = (Under::default(), Numbers::up_to(post.as_ref().map_or(0, |post| post.comment_seq)));
+        while let Some(comment) = comments.next_up_to(at).await? {
             if let Some(seq) = comment.seq {
-                seqs_fit &= seq < last;
-                last = seq;
+                numbers.take(seq);
+            }
+            if is_lost(&comment) {
+                pass.report(recheck_lost(&store, comment.id).await?).await?;
             }
             under.take(comment);
         }
-        if post.state == PostState::Live && (!seqs_fit || !under.differs(&post).is_empty()) {
-            suspects.push(post.id);
+        let fits = match post {
+            Some(post) => post.state != PostState::Live || (numbers.wrong.is_none() && under.differs(&post).is_empty()),
+            None => under.orphans == 0,
+        };
+        if !fits {
+            pass.report(recheck_post(&store, at).await?).await?;
         }
+        done = Some(at);
     }
-    while let Some(comment) = comments.try_next().await? {
-        suspects.push(comment.post_id);
+    Ok(None)
+}
+
+/// Nobody waits for it, and yet it is not applied. A tombstone may be shown or hidden.
+fn is_lost(comment: &CommentDoc) -> bool {
+    comment.pending.is_none()
+        && match comment.state {
+            CommentStateDoc::Live => comment.seq.is_none(),
+            CommentStateDoc::Removed => true,
+            CommentStateDoc::Tombstone => false,
+        }
+}
+
+/// Looks at one comment again. One whose post or parent is not there is reported as that.
+async fn recheck_lost(store: &Store, id: bson::Uuid) -> Result<Option<Drift>> {
+    let mut session = store.begin().await?;
+    let found = store.coll::<CommentDoc>(COMMENTS).find_one(doc! { "_id": id }).session(&mut session).await?;
+    let Some(comment) = found.filter(is_lost) else { return Ok(None) };
+    let live = doc! { "_id": comment.post_id, "state": "live" };
+    if store.coll::<Document>(POSTS).find_one(live).session(&mut session).await?.is_none() {
+        return Ok(None);
     }
-    suspects.dedup();
-    let mut drift = Vec::new();
-    for post in suspects {
-        drift.extend(recheck_post(store, post).await?);
+    if let Some(parent) = comment.parent_id
+        && store.coll::<Document>(COMMENTS).find_one(doc! { "_id": parent }).session(&mut session).await?.is_none()
+    {
+        return Ok(None);
     }
-    Ok(drift)
+    let detail = format!("a comment in the state {:?} with seq {:?} that nobody applies", comment.state, comment.seq);
+    Ok(Some(Drift::new(DriftKind::LostPending, id, detail).at(Place::In(COMMENTS))))
 }
 
 /// Looks at one post and what stands under it in a snapshot.
@@ -131,12 +160,12 @@ async fn recheck_post(store: &Store, id: bson::Uuid) -> Result<Vec<Drift>> {
     let post = posts.find_one(doc! { "_id": id }).projection(PostPart::fields()).session(&mut session).await?;
     let comments = store.coll::<CommentDoc>(COMMENTS);
     let mut found = comments.find(doc! { "postId": id }).sort(doc! { "seq": -1 }).session(&mut session).await?;
-    let (mut under, mut numbers) = (Under::default(), Numbers::default());
-    let last = post.as_ref().map_or(i64::MAX, |post| post.comment_seq);
+    let last = post.as_ref().map_or(0, |post| post.comment_seq);
+    let (mut under, mut numbers) = (Under::default(), Numbers::up_to(last));
     let mut stream = found.stream(&mut session);
     while let Some(comment) = stream.try_next().await? {
         if let Some(seq) = comment.seq {
-            numbers.take(seq, last);
+            numbers.take(seq);
         }
         under.take(comment);
     }
@@ -152,7 +181,7 @@ async fn recheck_post(store: &Store, id: bson::Uuid) -> Result<Vec<Drift>> {
         }
         _ => Vec::new(),
     };
-    Ok(wrong.into_iter().map(|(kind, detail)| Drift { kind, subject: id.into(), detail }).collect())
+    Ok(wrong.into_iter().map(|(kind, detail)| Drift::new(kind, id, detail).at(Place::In(POSTS))).collect())
 }
 
 #[derive(Debug, Deserialize)]
@@ -188,36 +217,29 @@ impl ReplyPart {
 }
 
 /// Comments and their replies, side by side in one pass.
-pub(super) async fn check_replies(store: &Store) -> Result<Vec<Drift>> {
-    let mut suspects = Vec::new();
+pub(super) async fn check_replies(pass: &mut Pass) -> Result<Option<bson::Uuid>> {
+    let store = pass.store.clone();
     let fields = doc! { "postId": 1, "counters": 1 };
-    let mut comments = stream::<CommentPart>(store, COMMENTS, doc! {}, doc! { "_id": 1 }, fields).await?;
+    let mut comments = pass.stream::<CommentPart>(COMMENTS, "_id", doc! { "_id": 1 }, fields, |comment| comment.id).await?;
     // Those of the first level have no parent.
-    let replies = doc! { "parentId": { "$gte": bson::Uuid::from_bytes([0; 16]) } };
     let by_parent = doc! { "parentId": 1, "seq": -1 };
-    let mut replies = stream::<ReplyPart>(store, COMMENTS, replies, by_parent, ReplyPart::fields()).await?;
-    while let Some(comment) = comments.try_next().await? {
+    let mut replies = pass.stream::<ReplyPart>(COMMENTS, "parentId", by_parent, ReplyPart::fields(), |reply| reply.parent).await?;
+    let mut done = None;
+    while let Some(at) = lowest([comments.key().await?, replies.key().await?]) {
+        if let Some(stop) = pass.stops(done) {
+            return Ok(Some(stop));
+        }
+        let comment = comments.next_up_to(at).await?;
         let mut totals = (0, 0);
-        while let Some(reply) = next_up_to(&mut replies, |reply| reply.parent, comment.id).await? {
-            if reply.parent == comment.id {
-                reply.add_to(&mut totals);
-            } else {
-                suspects.push(reply.parent);
-            }
+        while let Some(reply) = replies.next_up_to(at).await? {
+            reply.add_to(&mut totals);
         }
-        if totals != (comment.counters.replies, comment.counters.children) {
-            suspects.push(comment.id);
+        if comment.is_none_or(|comment| totals != (comment.counters.replies, comment.counters.children)) {
+            pass.report(recheck_replies(&store, at).await?).await?;
         }
+        done = Some(at);
     }
-    while let Some(reply) = replies.try_next().await? {
-        suspects.push(reply.parent);
-    }
-    suspects.dedup();
-    let mut drift = Vec::new();
-    for comment in suspects {
-        drift.extend(recheck_replies(store, comment).await?);
-    }
-    Ok(drift)
+    Ok(None)
 }
 
 /// Looks at one comment and its replies in a snapshot.
@@ -248,5 +270,5 @@ async fn recheck_replies(store: &Store, id: bson::Uuid) -> Result<Option<Drift>>
         }
         None => (orphans > 0).then(|| (DriftKind::OrphanComment, format!("{orphans} replies to a comment that does not exist"))),
     };
-    Ok(wrong.map(|(kind, detail)| Drift { kind, subject: id.into(), detail }))
+    Ok(wrong.map(|(kind, detail)| Drift::new(kind, id, detail).at(Place::In(COMMENTS))))
 }

@@ -1,27 +1,51 @@
-//! Checks the invariants of docs/data-model.md against what the database holds.
+//! Checks the invariants of docs/data-model.md against what the database holds, and repairs what does not hold.
 //!
-//! Collections are read in the order of an index and joined as they stream by, so that memory stays constant whatever their size. A
-//! service may be writing meanwhile: whatever looks wrong is looked at again in one snapshot before it is reported.
+//! Collections are read in the order of an index and joined as they stream by, so that memory stays constant whatever their size and
+//! whatever is wrong with them. A service may be writing meanwhile: whatever looks wrong is looked at again in one snapshot before it is
+//! reported. A check can stop behind any key and go on from there, which is how jobs do it ([`Pass`]).
+//!
+//! A repair is the same pass, which mends each drift as it comes to it ([`repair`]).
 
 mod accounts;
+mod blocks;
 mod comments;
+mod copies;
 mod outliers;
 mod pending;
 mod reactions;
+mod repair;
+#[cfg(test)]
+mod repair_tests;
 #[cfg(test)]
 mod tests;
 mod timelines;
 
-use std::{collections::BTreeMap, pin::Pin};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
-use bson::Document;
+use bson::{Document, doc};
 use futures::{
     StreamExt as _,
     stream::{BoxStream, Peekable},
 };
+use rookery_domain::jobs::Finding;
 use serde::de::DeserializeOwned;
 
-use crate::{Result, Store};
+use crate::{
+    Result, Store,
+    collections::USER_OVERFLOW,
+    jobs::{Batch, Checkpoint, Stage, Then},
+    overflow::PageDoc,
+    reactions::Kind,
+    store::ANSWER,
+};
 
 /// A kind of drift: which invariant does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,6 +68,8 @@ pub enum DriftKind {
     RepostCount,
     /// I1: a child (follow, block, post, comment, like, repost) has waited for the applier for more than a minute.
     StuckPending,
+    /// I1: what is wanted of a child and what is applied disagree, and it does not wait for the applier.
+    LostPending,
     /// I2: two edges to an account have one `seq`, or one has a `seq` that was never given out.
     FollowerSeq,
     /// I2: two posts of an account have one `seq`, or one has a `seq` that was never given out.
@@ -58,6 +84,8 @@ pub enum DriftKind {
     OrphanEdge,
     /// I2: a post is of an account that does not exist.
     OrphanPost,
+    /// I2: a block or a mute is by or of an account that does not exist.
+    OrphanBlock,
     /// I2: a comment is under a post, or answers a comment, that does not exist.
     OrphanComment,
     /// I3: an account is flagged, or not, against its followers and the threshold.
@@ -76,6 +104,39 @@ pub enum DriftKind {
     BlockedEdge,
     /// I1: a request waits for an account that is not private, or has a `seq`, and nothing is to be done about it.
     StrayRequest,
+    /// I10: a copy of an account's name is not like its profile, and no job is about to rewrite it.
+    NameCopy,
+}
+
+impl fmt::Display for DriftKind {
+    /// In one word: `follower_count`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, letter) in format!("{self:?}").chars().enumerate() {
+            if letter.is_ascii_uppercase() && at > 0 {
+                f.write_str("_")?;
+            }
+            write!(f, "{}", letter.to_ascii_lowercase())?;
+        }
+        Ok(())
+    }
+}
+
+/// Where a drift is, beside its subject: what a repair needs to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Place {
+    /// The subject says it all.
+    #[default]
+    Subject,
+    /// A document of this collection.
+    In(&'static str),
+    /// A page of the subject's followers.
+    Page(i64),
+    /// Between the subject and this account.
+    With(bson::Uuid),
+    /// Reactions of this kind to the subject.
+    To(Kind),
+    /// An act that is missing in the subject's window.
+    Act(timelines::ActPart),
 }
 
 /// Something that is not as it must be.
@@ -87,70 +148,291 @@ pub struct Drift {
     pub subject: uuid::Uuid,
     /// What is found and what should be.
     pub detail: String,
+    pub(crate) place: Place,
 }
 
-/// Checks everything and gives what is wrong; empty means that every invariant holds.
-pub async fn verify(store: &Store) -> Result<Vec<Drift>> {
-    let mut drift = accounts::check(store).await?;
-    drift.extend(accounts::check_blocks(store).await?);
-    drift.extend(accounts::check_requests(store).await?);
-    drift.extend(outliers::check(store).await?);
-    drift.extend(comments::check_posts(store).await?);
-    drift.extend(comments::check_replies(store).await?);
-    drift.extend(reactions::check(store).await?);
-    drift.extend(reactions::check_delivery(store).await?);
-    drift.extend(timelines::check(store).await?);
-    drift.extend(pending::check(store).await?);
-    Ok(drift)
+impl Drift {
+    fn new(kind: DriftKind, subject: bson::Uuid, detail: String) -> Self {
+        Self { kind, subject: subject.into(), detail, place: Place::Subject }
+    }
+
+    fn at(self, place: Place) -> Self {
+        Self { place, ..self }
+    }
 }
 
-/// Groups what was found: for each kind how often, and the first few.
-#[must_use]
-pub fn summary(drift: &[Drift]) -> BTreeMap<DriftKind, (usize, Vec<&Drift>)> {
-    let mut kinds: BTreeMap<DriftKind, (usize, Vec<&Drift>)> = BTreeMap::new();
-    for one in drift {
-        let (count, examples) = kinds.entry(one.kind).or_default();
-        *count += 1;
-        if examples.len() < 5 {
-            examples.push(one);
+/// What was found, by kind: for each how often, and the first few. Its size is bounded.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Findings(BTreeMap<String, Finding>);
+
+/// Examples of one kind that are kept.
+const EXAMPLES: usize = 5;
+
+/// Characters of an example that are kept: a job keeps them in its document.
+const EXAMPLE_CHARS: usize = 300;
+
+impl Findings {
+    /// Whether nothing was found.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Each kind that was found.
+    pub fn kinds(&self) -> impl Iterator<Item = &Finding> {
+        self.0.values()
+    }
+
+    /// How many were found and not mended.
+    #[must_use]
+    pub fn left(&self) -> i64 {
+        self.kinds().map(|finding| finding.found - finding.repaired).sum()
+    }
+
+    fn note(&mut self, drift: &Drift, fixed: Option<&repair::Fixed>) {
+        let kind = drift.kind.to_string();
+        let finding = self.0.entry(kind).or_insert_with_key(|kind| Finding { kind: kind.clone(), ..Finding::default() });
+        finding.found += 1;
+        finding.repaired += i64::from(matches!(fixed, Some(repair::Fixed::Done(_))));
+        if finding.examples.len() < EXAMPLES {
+            let done = fixed.map(|fixed| format!(": {fixed}")).unwrap_or_default();
+            let example = format!("{} ({}){done}", drift.subject, drift.detail);
+            finding.examples.push(example.chars().take(EXAMPLE_CHARS).collect());
         }
     }
-    kinds
+}
+
+impl From<Vec<Finding>> for Findings {
+    fn from(findings: Vec<Finding>) -> Self {
+        Self(findings.into_iter().map(|finding| (finding.kind.clone(), finding)).collect())
+    }
+}
+
+impl From<Findings> for Vec<Finding> {
+    fn from(findings: Findings) -> Self {
+        findings.0.into_values().collect()
+    }
+}
+
+/// The order of the checks. Children come before what is made of their counters, so that one repair leaves nothing to a second.
+const CHECKS: [Stage; 13] = [
+    Stage::Accounts,
+    Stage::Blocks,
+    Stage::Mutes,
+    Stage::Requests,
+    Stage::Outliers,
+    Stage::Posts,
+    Stage::Replies,
+    Stage::Likes,
+    Stage::CommentLikes,
+    Stage::Reposts,
+    Stage::Copies,
+    Stage::Windows,
+    Stage::Pending,
+];
+
+/// Documents that one batch of a job reads: about a second.
+const DOCUMENTS: usize = 20_000;
+
+/// Checks everything and gives all that is wrong; empty means that every invariant holds. For tests: [`inspect`] is bounded.
+pub async fn verify(store: &Store) -> Result<Vec<Drift>> {
+    let mut pass = Pass::new(store, false);
+    pass.all = Some(Vec::new());
+    pass.run_all().await?;
+    Ok(pass.all.unwrap_or_default())
+}
+
+/// Checks everything and gives what is wrong by kind; empty means that every invariant holds.
+pub async fn inspect(store: &Store) -> Result<Findings> {
+    let mut pass = Pass::new(store, false);
+    pass.run_all().await?;
+    Ok(pass.findings)
+}
+
+/// Checks everything, mends what is wrong, and says what that was. May be run while services write, and again after a crash.
+pub async fn repair(store: &Store) -> Result<Findings> {
+    let mut pass = Pass::new(store, true);
+    pass.run_all().await?;
+    Ok(pass.findings)
+}
+
+impl Store {
+    /// One batch of a job that checks or repairs. What it finds is added to `findings`.
+    pub(crate) async fn check_batch(&self, checkpoint: Option<Checkpoint>, repair: bool, findings: &mut Findings) -> Result<Batch> {
+        let at = checkpoint.unwrap_or(Checkpoint::at(CHECKS[0], 1));
+        let mut pass = Pass::new(self, repair);
+        // A batch of windows begins with a look at all authors.
+        let most = if at.stage == Stage::Windows { 10 * DOCUMENTS } else { DOCUMENTS };
+        (pass.after, pass.most, pass.findings) = (at.id, most, std::mem::take(findings));
+        let stopped = pass.run(at.stage).await?;
+        let items = pass.read.load(Ordering::Relaxed);
+        *findings = pass.findings;
+        let next = || CHECKS.iter().skip_while(|stage| **stage != at.stage).nth(1);
+        let then = match stopped {
+            Some(id) => Then::On(Checkpoint { id: Some(id), ..at }),
+            None => next().map_or(Then::Finished, |stage| Then::On(Checkpoint::at(*stage, at.pass))),
+        };
+        Ok(Batch { items, then })
+    }
+}
+
+/// One pass of a check over its collections, from behind a key on, and what becomes of what it finds.
+#[derive(Debug)]
+struct Pass {
+    store: Store,
+    repair: bool,
+    /// What belongs to this key and those before it is checked.
+    after: Option<bson::Uuid>,
+    /// Documents after which it stops, at the end of what belongs to one key.
+    most: usize,
+    read: Arc<AtomicUsize>,
+    findings: Findings,
+    /// Everything that was found, for whoever asks for it.
+    all: Option<Vec<Drift>>,
+}
+
+impl Pass {
+    fn new(store: &Store, repair: bool) -> Self {
+        Self {
+            store: store.clone(),
+            repair,
+            after: None,
+            most: usize::MAX,
+            read: Arc::default(),
+            findings: Findings::default(),
+            all: None,
+        }
+    }
+
+    /// Every check to its end.
+    async fn run_all(&mut self) -> Result<()> {
+        for stage in CHECKS {
+            self.after = None;
+            self.run(stage).await?;
+        }
+        Ok(())
+    }
+
+    /// One check. Gives the key behind which it stopped, or nothing at its end.
+    async fn run(&mut self, stage: Stage) -> Result<Option<bson::Uuid>> {
+        match stage {
+            Stage::Accounts => accounts::check(self).await,
+            Stage::Blocks => blocks::check(self).await,
+            Stage::Mutes => blocks::check_mutes(self).await,
+            Stage::Requests => blocks::check_requests(self).await,
+            Stage::Outliers => outliers::check(self).await,
+            Stage::Posts => comments::check_posts(self).await,
+            Stage::Replies => comments::check_replies(self).await,
+            Stage::Likes => reactions::check(self, Kind::PostLike).await,
+            Stage::CommentLikes => reactions::check(self, Kind::CommentLike).await,
+            Stage::Reposts => reactions::check(self, Kind::Repost).await,
+            Stage::Copies => copies::check(self).await,
+            Stage::Windows => timelines::check(self).await,
+            Stage::Pending => pending::check(self).await.map(|()| None),
+            // Of other kinds of jobs.
+            _ => Ok(None),
+        }
+    }
+
+    /// A collection in the order of an index whose leading key is `key`, from where the pass is. `of` gives that key.
+    async fn stream<T: DeserializeOwned + Send + Sync + 'static>(
+        &self,
+        name: &str,
+        key: &str,
+        order: Document,
+        fields: Document,
+        of: fn(&T) -> bson::Uuid,
+    ) -> Result<Streamed<T>> {
+        // Whatever has no such key is left out.
+        let from = self.after.map_or(doc! { "$gte": bson::Uuid::from_bytes([0; 16]) }, |after| doc! { "$gt": after });
+        let filter = doc! { key: from };
+        let cursor = self.store.coll::<T>(name).find(filter).sort(order).projection(fields).batch_size(ANSWER).await?;
+        Ok(Streamed { inner: Box::pin(cursor.boxed().peekable()), of, read: Arc::clone(&self.read) })
+    }
+
+    /// All overflow pages, by account and number, from where the pass is.
+    async fn pages(&self) -> Result<Streamed<PageDoc>> {
+        let filter = doc! { "userId": { "$gt": self.after.unwrap_or(bson::Uuid::from_bytes([0; 16])) } };
+        let order = doc! { "userId": 1, "page": 1 };
+        let cursor = self.store.coll::<PageDoc>(USER_OVERFLOW).find(filter).sort(order).batch_size(ANSWER).await?;
+        Ok(Streamed { inner: Box::pin(cursor.boxed().peekable()), of: |page| page.user_id, read: Arc::clone(&self.read) })
+    }
+
+    /// Whether it is time to stop: `done` is the last key of which everything is checked.
+    fn stops(&self, done: Option<bson::Uuid>) -> Option<bson::Uuid> {
+        done.filter(|_| self.read.load(Ordering::Relaxed) >= self.most)
+    }
+
+    /// Takes in what a second look found, and mends it where that is asked for.
+    async fn report(&mut self, found: impl IntoIterator<Item = Drift>) -> Result<()> {
+        for drift in found {
+            let fixed = if self.repair { Some(repair::fix(&self.store, &drift).await?) } else { None };
+            if let Some(fixed) = &fixed {
+                tracing::info!(kind = %drift.kind, subject = %drift.subject, "drift: {}: {fixed}", drift.detail);
+            }
+            self.findings.note(&drift, fixed.as_ref());
+            if let Some(all) = &mut self.all {
+                all.push(drift);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A collection that streams by.
-type Streamed<T> = Pin<Box<Peekable<BoxStream<'static, mongodb::error::Result<T>>>>>;
-
-/// A whole collection in the order of an index, one document at a time.
-async fn stream<T: DeserializeOwned + Send + Sync + 'static>(
-    store: &Store,
-    name: &str,
-    filter: Document,
-    order: Document,
-    fields: Document,
-) -> Result<Streamed<T>> {
-    let cursor = store.coll::<T>(name).find(filter).sort(order).projection(fields).await?;
-    Ok(Box::pin(cursor.boxed().peekable()))
+struct Streamed<T> {
+    inner: Pin<Box<Peekable<BoxStream<'static, mongodb::error::Result<T>>>>>,
+    of: fn(&T) -> bson::Uuid,
+    read: Arc<AtomicUsize>,
 }
 
-/// The next document if it belongs to `at` or to something before it.
-async fn next_up_to<T>(stream: &mut Streamed<T>, of: impl Fn(&T) -> bson::Uuid, at: bson::Uuid) -> Result<Option<T>> {
-    // A fault counts as such a document, so that it comes out.
-    let before = |next: &mongodb::error::Result<T>| next.as_ref().map_or(true, |next| of(next).bytes() <= at.bytes());
-    Ok(stream.as_mut().next_if(before).await.transpose()?)
+impl<T> Streamed<T> {
+    /// The key of the next document.
+    async fn key(&mut self) -> Result<Option<bson::Uuid>> {
+        if let Some(Ok(next)) = self.inner.as_mut().peek().await {
+            return Ok(Some((self.of)(next)));
+        }
+        // A fault comes out, and the end.
+        Ok(self.inner.next().await.transpose()?.map(|next| (self.of)(&next)))
+    }
+
+    /// The next document.
+    async fn next(&mut self) -> Result<Option<T>> {
+        self.read.fetch_add(1, Ordering::Relaxed);
+        Ok(self.inner.next().await.transpose()?)
+    }
+
+    /// The next document if it belongs to `at` or to something before it.
+    async fn next_up_to(&mut self, at: bson::Uuid) -> Result<Option<T>> {
+        match self.key().await? {
+            Some(key) if key.bytes() <= at.bytes() => self.next().await,
+            _ => Ok(None),
+        }
+    }
 }
 
-/// Numbers that must be given out once each, and none beyond the last.
-#[derive(Debug, Default)]
+/// The lowest of the keys that come next in several streams.
+fn lowest<const N: usize>(keys: [Option<bson::Uuid>; N]) -> Option<bson::Uuid> {
+    keys.into_iter().flatten().min_by_key(|key| key.bytes())
+}
+
+/// Numbers that must be given out once each, and none beyond the last, in descending order.
+#[derive(Debug)]
 struct Numbers {
-    given: std::collections::HashSet<i64>,
+    last: i64,
+    below: i64,
     wrong: Option<i64>,
 }
 
 impl Numbers {
-    fn take(&mut self, seq: i64, last: i64) {
-        if !self.given.insert(seq) || seq > last {
+    fn up_to(last: i64) -> Self {
+        Self { last, below: i64::MAX, wrong: None }
+    }
+
+    fn take(&mut self, seq: i64) {
+        if seq >= self.below || seq > self.last {
             self.wrong.get_or_insert(seq);
         }
+        self.below = seq;
     }
 }

@@ -1,16 +1,19 @@
 //! Outliers: flags against followers, pages against edges, and pages of accounts that are no outliers.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use bson::{Document, doc};
 use futures::TryStreamExt as _;
 use rookery_domain::outlier;
 use serde::Deserialize;
 
-use super::{Drift, DriftKind, next_up_to, stream};
+use super::{Drift, DriftKind, Pass, Place, lowest};
 use crate::{
     Result, Store,
     collections::{FOLLOWS, LOCKS, USER_OVERFLOW, USERS},
     graph::{FollowDoc, LEASE_PREFIX},
-    overflow::PageDoc,
+    overflow::{self, PageDoc},
+    store::ANSWER,
     users::{CountersDoc, OutlierDoc, OutlierState, UserState},
 };
 
@@ -33,43 +36,107 @@ impl AccountDoc {
     }
 }
 
+/// Pages that are compared with their edges at a time: 2,000 followers.
+const PAGES: i64 = 20;
+
 /// Flags against followers, pages against edges, and pages of accounts that are no outliers.
-pub(super) async fn check(store: &Store) -> Result<Vec<Drift>> {
-    let mut drift = Vec::new();
+pub(super) async fn check(pass: &mut Pass) -> Result<Option<bson::Uuid>> {
+    let store = pass.store.clone();
     let threshold = store.settings().celebrity_threshold;
     let fields = doc! { "state": 1, "counters": 1, "followerSeq": 1, "outlier": 1 };
-    let mut users = stream::<AccountDoc>(store, USERS, doc! {}, doc! { "_id": 1 }, fields).await?;
-    let mut pages = stream::<PageDoc>(store, USER_OVERFLOW, doc! {}, doc! { "_id": 1 }, doc! {}).await?;
-    while let Some(account) = users.try_next().await? {
-        if account.due(threshold).is_some() {
-            drift.extend(recheck_flag(store, account.id).await?);
+    let mut users = pass.stream::<AccountDoc>(USERS, "_id", doc! { "_id": 1 }, fields, |user| user.id).await?;
+    // By user and page, each a document of its own: what is before the first user is before all its pages.
+    let mut pages = pass.pages().await?;
+    let mut done = None;
+    while let Some(at) = lowest([users.key().await?, pages.key().await?]) {
+        if let Some(stop) = pass.stops(done) {
+            return Ok(Some(stop));
         }
-        let mut has_pages = false;
-        while let Some(page) = next_up_to(&mut pages, |page| page.id.user_id, account.id).await? {
-            if page.id.user_id == account.id {
-                has_pages = true;
-            } else {
-                drift.push(of_nobody(&page));
+        let account = users.next_up_to(at).await?;
+        if let Some(account) = &account
+            && account.due(threshold).is_some()
+        {
+            pass.report(recheck_flag(&store, at).await?).await?;
+        }
+        let flagged = account.as_ref().is_some_and(|account| account.outlier.is_some());
+        let end = account.filter(|_| flagged).map_or(0, |account| outlier::page_of(account.follower_seq) + 1);
+        let mut next = 0;
+        loop {
+            // The pages of one slice, and those that should not be there at all.
+            let slice = next..end.min(next + PAGES);
+            let mut held: BTreeMap<i64, Held> = BTreeMap::new();
+            while pages.key().await? == Some(at) && held.len() < usize::try_from(PAGES).unwrap_or(usize::MAX) {
+                let Some(page) = pages.next().await? else { break };
+                held.insert(page.page, Held::of(&page));
             }
-        }
-        if has_pages || account.outlier.is_some() {
-            for page in 0..=outlier::page_of(account.follower_seq) {
-                drift.extend(check_page(store, account.id, page).await?);
+            if slice.is_empty() && held.is_empty() {
+                break;
             }
+            // With holes between the pages they reach further than the slice.
+            let to = held.last_key_value().map_or(slice.end, |(page, _)| slice.end.max(page + 1));
+            for page in differing(&store, at, next, to, held, flagged).await? {
+                pass.report(check_page(&store, at, page).await?).await?;
+            }
+            next = to;
         }
+        done = Some(at);
     }
-    while let Some(page) = pages.try_next().await? {
-        drift.push(of_nobody(&page));
-    }
-    Ok(drift)
+    Ok(None)
 }
 
-fn of_nobody(page: &PageDoc) -> Drift {
-    Drift {
-        kind: DriftKind::OverflowPages,
-        subject: page.id.user_id.into(),
-        detail: format!("page {} of an account that does not exist", page.id.page),
+/// What a page holds, or should.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Held {
+    followers: Vec<(i64, [u8; 16])>,
+    count: i64,
+}
+
+impl Held {
+    fn of(page: &PageDoc) -> Self {
+        let mut followers: Vec<_> = page.followers.iter().map(|entry| (entry.seq, entry.user_id.bytes())).collect();
+        followers.sort_unstable();
+        Self { followers, count: page.count }
     }
+}
+
+/// The pages from one to before another that are not what the edges say: a first look, without a snapshot.
+async fn differing(
+    store: &Store,
+    user: bson::Uuid,
+    from: i64,
+    to: i64,
+    mut held: BTreeMap<i64, Held>,
+    flagged: bool,
+) -> Result<BTreeSet<i64>> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct EdgePart {
+        follower_id: bson::Uuid,
+        seq: i64,
+    }
+    let mut differing = BTreeSet::new();
+    if flagged {
+        let range = doc! { "followeeId": user, "seq": { "$gte": outlier::seqs_of(from).0, "$lt": outlier::seqs_of(to).0 } };
+        let edges = store.coll::<EdgePart>(FOLLOWS);
+        let find = edges.find(range).sort(doc! { "followeeId": 1, "seq": -1 });
+        let mut edges = find.projection(doc! { "_id": 0, "followerId": 1, "seq": 1 }).batch_size(ANSWER).await?;
+        let mut next = edges.try_next().await?;
+        while let Some(page) = next.as_ref().map(|edge| outlier::page_of(edge.seq)) {
+            let mut wanted = Held::default();
+            while let Some(edge) = next.take_if(|edge| outlier::page_of(edge.seq) == page) {
+                wanted.followers.push((edge.seq, edge.follower_id.bytes()));
+                wanted.count += 1;
+                next = edges.try_next().await?;
+            }
+            wanted.followers.sort_unstable();
+            if held.remove(&page) != Some(wanted) {
+                differing.insert(page);
+            }
+        }
+    }
+    // Pages without edges.
+    differing.extend(held.into_keys());
+    Ok(differing)
 }
 
 async fn recheck_flag(store: &Store, user: bson::Uuid) -> Result<Option<Drift>> {
@@ -82,10 +149,9 @@ async fn recheck_flag(store: &Store, user: bson::Uuid) -> Result<Option<Drift>> 
     if store.coll::<Document>(LOCKS).find_one(doc! { "_id": lease }).await?.is_some() {
         return Ok(None);
     }
-    Ok(account.due(threshold).map(|change| Drift {
-        kind: DriftKind::OutlierFlag,
-        subject: user.into(),
-        detail: format!("{followers} followers at a threshold of {threshold}: {change:?} is due"),
+    Ok(account.due(threshold).map(|change| {
+        let detail = format!("{followers} followers at a threshold of {threshold}: {change:?} is due");
+        Drift::new(DriftKind::OutlierFlag, user, detail)
     }))
 }
 
@@ -93,15 +159,16 @@ async fn recheck_flag(store: &Store, user: bson::Uuid) -> Result<Option<Drift>> 
 async fn check_page(store: &Store, user: bson::Uuid, page: i64) -> Result<Option<Drift>> {
     let mut session = store.begin().await?;
     let account = store.coll::<AccountDoc>(USERS).find_one(doc! { "_id": user }).session(&mut session).await?;
-    let id = doc! { "_id": { "userId": user, "page": page } };
-    let found = store.coll::<PageDoc>(USER_OVERFLOW).find_one(id).session(&mut session).await?;
+    let found = store.coll::<PageDoc>(USER_OVERFLOW).find_one(overflow::page(user, page)).session(&mut session).await?;
     let (from, to) = outlier::seqs_of(page);
     let range = doc! { "followeeId": user, "seq": { "$gte": from, "$lt": to } };
     let mut edges = store.coll::<FollowDoc>(FOLLOWS).find(range).session(&mut session).await?;
     let mut wanted: Vec<(i64, bson::Uuid)> =
         edges.stream(&mut session).map_ok(|edge| (edge.seq.unwrap_or(0), edge.follower_id)).try_collect().await?;
     wanted.sort_unstable_by_key(|(seq, _)| *seq);
+    let gone = account.is_none();
     let detail = match (account.and_then(|account| account.outlier).map(|outlier| outlier.state), found) {
+        (None, Some(_)) if gone => Some(format!("page {page} of an account that does not exist")),
         // A build writes pages before the flag says ready.
         (Some(OutlierState::Building), _) | (None, None) => None,
         (None, Some(_)) => Some(format!("page {page} of an account that is no outlier")),
@@ -112,9 +179,9 @@ async fn check_page(store: &Store, user: bson::Uuid, page: i64) -> Result<Option
             let mut on_page: Vec<(i64, bson::Uuid)> = found.followers.iter().map(|entry| (entry.seq, entry.user_id)).collect();
             on_page.sort_unstable_by_key(|(seq, _)| *seq);
             let counted = usize::try_from(found.count).is_ok_and(|count| count == on_page.len());
-            (on_page != wanted || !counted)
+            (on_page.is_empty() || on_page != wanted || !counted)
                 .then(|| format!("page {page} holds {} (count {}), edges {}", on_page.len(), found.count, wanted.len()))
         }
     };
-    Ok(detail.map(|detail| Drift { kind: DriftKind::OverflowPages, subject: user.into(), detail }))
+    Ok(detail.map(|detail| Drift::new(DriftKind::OverflowPages, user, detail).at(Place::Page(page))))
 }

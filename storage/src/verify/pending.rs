@@ -1,18 +1,19 @@
 //! Children that wait for the applier: none for longer than a minute.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use bson::{Document, doc};
 use futures::TryStreamExt as _;
+use mongodb::Cursor;
 use rookery_domain::{Timestamp, ids};
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{Drift, DriftKind};
+use super::{Drift, DriftKind, Pass, Place};
 use crate::{
     Result, Store,
     collections::{BLOCKS, COMMENTS, FOLLOWS, LIKES, POSTS, REPOSTS},
-    store::{now, timestamp},
+    store::{ANSWER, now, timestamp},
 };
 
 /// How long a child may wait: an idle machine takes a second, the longest storm that was measured a few.
@@ -24,6 +25,9 @@ const WATCHED: Duration = Duration::from_secs(3);
 
 /// How often they are looked at meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Late children that are watched together, and kept in memory.
+const TOGETHER: usize = 5_000;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -38,6 +42,10 @@ struct ChildPart {
 }
 
 impl ChildPart {
+    fn fields() -> Document {
+        doc! { "state": 1, "wish": 1, "createdAt": 1 }
+    }
+
     fn made(&self) -> Timestamp {
         match (self.created_at, self.wish) {
             (Some(at), _) => timestamp(at),
@@ -46,34 +54,57 @@ impl ChildPart {
     }
 }
 
-/// Children that were made long ago and are pending through all of a while. Those that are kept in memory are the late ones.
-pub(super) async fn check(store: &Store) -> Result<Vec<Drift>> {
-    let until = Instant::now() + WATCHED;
-    let mut late = late(store).await?;
-    while !late.is_empty() && Instant::now() < until {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let still = self::late(store).await?;
-        late.retain(|child| still.contains(child));
-    }
-    let report = |(name, id, state): (&str, bson::Uuid, Option<String>)| Drift {
-        kind: DriftKind::StuckPending,
-        subject: id.into(),
-        detail: format!("pending in {name}, {}", state.as_deref().unwrap_or("to be swept")),
-    };
-    Ok(late.into_iter().map(report).collect())
-}
+/// What a late child was when it was first seen: the wanted state, and of a follow the wish.
+type Seen = (Option<String>, Option<bson::Uuid>);
 
-async fn late(store: &Store) -> Result<HashSet<(&'static str, bson::Uuid, Option<String>)>> {
-    let before = now().minus(PATIENCE);
-    let mut late = HashSet::new();
+/// Children that were made long ago and are pending through all of a while.
+pub(super) async fn check(pass: &mut Pass) -> Result<()> {
+    let store = pass.store.clone();
     for name in [FOLLOWS, BLOCKS, POSTS, COMMENTS, LIKES, REPOSTS] {
-        let fields: Document = doc! { "state": 1, "wish": 1, "createdAt": 1 };
-        let mut pending = store.coll::<ChildPart>(name).find(doc! { "pending": true }).projection(fields).await?;
-        while let Some(child) = pending.try_next().await? {
-            if child.made() < before {
-                late.insert((name, child.id, child.state));
+        let children = store.coll::<ChildPart>(name);
+        let find = children.find(doc! { "pending": true });
+        let mut pending = find.projection(ChildPart::fields()).batch_size(ANSWER).await?;
+        loop {
+            let mut late = late(&mut pending).await?;
+            if late.is_empty() {
+                break;
+            }
+            let until = Instant::now() + WATCHED;
+            while !late.is_empty() && Instant::now() < until {
+                tokio::time::sleep(LOOK_EVERY).await;
+                retain_pending(&store, name, &mut late).await?;
+            }
+            for (id, (state, _)) in late {
+                let id = bson::Uuid::from_bytes(id);
+                let detail = format!("pending in {name}, {}", state.as_deref().unwrap_or("to be swept"));
+                pass.report([Drift::new(DriftKind::StuckPending, id, detail).at(Place::In(name))]).await?;
             }
         }
     }
+    Ok(())
+}
+
+/// The next late ones.
+async fn late(pending: &mut Cursor<ChildPart>) -> Result<HashMap<[u8; 16], Seen>> {
+    let before = now().minus(PATIENCE);
+    let mut late = HashMap::new();
+    while late.len() < TOGETHER
+        && let Some(child) = pending.try_next().await?
+    {
+        if child.made() < before {
+            late.insert(child.id.bytes(), (child.state, child.wish));
+        }
+    }
     Ok(late)
+}
+
+/// Keeps those that still wait for what they waited for.
+async fn retain_pending(store: &Store, name: &str, late: &mut HashMap<[u8; 16], Seen>) -> Result<()> {
+    let ids: Vec<bson::Uuid> = late.keys().map(|id| bson::Uuid::from_bytes(*id)).collect();
+    let children = store.coll::<ChildPart>(name);
+    let find = children.find(doc! { "_id": { "$in": ids }, "pending": true });
+    let still = find.projection(ChildPart::fields()).batch_size(ANSWER).await?;
+    let still: HashMap<[u8; 16], Seen> = still.map_ok(|child| (child.id.bytes(), (child.state, child.wish))).try_collect().await?;
+    late.retain(|id, seen| still.get(id) == Some(seen));
+    Ok(())
 }

@@ -1,17 +1,13 @@
-//! Likes and reposts: totals, numbers, and that what is not delivered is pulled.
-
-use std::collections::HashSet;
+//! Likes and reposts: totals and numbers.
 
 use bson::{Document, doc};
 use futures::TryStreamExt as _;
 use serde::Deserialize;
 
-use super::{Drift, DriftKind, Numbers, next_up_to, stream};
+use super::{Drift, DriftKind, Numbers, Pass, Place, lowest};
 use crate::{
     Result, Store,
-    collections::{REPOSTS, USERS},
-    posts::DeliveryState,
-    reactions::{EdgeState, Kind, reposts::RepostDoc},
+    reactions::{EdgeState, Kind},
 };
 
 #[derive(Debug, Deserialize)]
@@ -36,50 +32,76 @@ impl ParentPart {
 
 #[derive(Debug, Deserialize)]
 struct EdgePart {
+    #[serde(rename = "_id")]
+    id: bson::Uuid,
     parent: bson::Uuid,
+    /// Of likes: what kind of parent it is.
+    target: Option<String>,
+    state: EdgeState,
     seq: Option<i64>,
     pending: Option<bool>,
 }
 
 impl EdgePart {
     fn fields(kind: Kind) -> Document {
-        doc! { "_id": 0, "parent": format!("${}", kind.parent()), "seq": 1, "pending": 1 }
+        doc! { "parent": format!("${}", kind.parent()), "target": 1, "state": 1, "seq": 1, "pending": 1 }
+    }
+
+    /// Whether it is to a parent of this kind: likes of posts and of comments stand in one collection.
+    fn is_of(&self, kind: Kind) -> bool {
+        self.target.as_deref() == kind.target()
+    }
+
+    /// Nobody waits for it, and yet it is not applied.
+    fn is_lost(&self) -> bool {
+        self.pending.is_none() && (self.state == EdgeState::Removed || self.seq.is_none())
     }
 }
 
-/// Parents of each kind and their edges, side by side in one pass. What is to a parent that is not live is being removed.
-pub(super) async fn check(store: &Store) -> Result<Vec<Drift>> {
-    let mut drift = Vec::new();
-    for kind in Kind::ALL {
-        let mut suspects = Vec::new();
-        let parents = stream::<ParentPart>(store, kind.parents(), doc! {}, doc! { "_id": 1 }, ParentPart::fields(kind));
-        let mut parents = parents.await?;
-        let order = doc! { kind.parent(): 1, "seq": -1 };
-        let mut edges = stream::<EdgePart>(store, kind.edges(), kind.of_this(), order, EdgePart::fields(kind)).await?;
-        while let Some(parent) = parents.try_next().await? {
-            let (mut total, mut last, mut seqs_fit) = (0, parent.last + 1, true);
-            while let Some(edge) = next_up_to(&mut edges, |edge| edge.parent, parent.id).await? {
-                if edge.parent != parent.id {
-                    suspects.push(edge.parent);
-                } else if let Some(seq) = edge.seq {
-                    total += 1;
-                    seqs_fit &= seq < last;
-                    last = seq;
-                }
+/// Parents of one kind and their edges, side by side in one pass. What is to a parent that is not live is being removed.
+pub(super) async fn check(pass: &mut Pass, kind: Kind) -> Result<Option<bson::Uuid>> {
+    let store = pass.store.clone();
+    let fields = ParentPart::fields(kind);
+    let mut parents = pass.stream::<ParentPart>(kind.parents(), "_id", doc! { "_id": 1 }, fields, |parent| parent.id).await?;
+    let (order, fields) = (doc! { kind.parent(): 1, "seq": -1 }, EdgePart::fields(kind));
+    let mut edges = pass.stream::<EdgePart>(kind.edges(), kind.parent(), order, fields, |edge| edge.parent).await?;
+    let mut done = None;
+    while let Some(at) = lowest([parents.key().await?, edges.key().await?]) {
+        if let Some(stop) = pass.stops(done) {
+            return Ok(Some(stop));
+        }
+        let parent = parents.next_up_to(at).await?.filter(ParentPart::is_live);
+        let (mut total, mut orphans) = (0, false);
+        let mut numbers = Numbers::up_to(parent.as_ref().map_or(i64::MAX, |parent| parent.last));
+        while let Some(edge) = edges.next_up_to(at).await? {
+            if !edge.is_of(kind) {
+                continue;
             }
-            if parent.is_live() && (!seqs_fit || total != parent.total) {
-                suspects.push(parent.id);
+            orphans = parent.is_none();
+            if !orphans && edge.is_lost() {
+                pass.report(recheck_edge(&store, kind, edge.id).await?).await?;
+            }
+            if let Some(seq) = edge.seq {
+                total += 1;
+                numbers.take(seq);
             }
         }
-        while let Some(edge) = edges.try_next().await? {
-            suspects.push(edge.parent);
+        if orphans || parent.is_some_and(|parent| numbers.wrong.is_some() || total != parent.total) {
+            pass.report(recheck(&store, kind, at).await?).await?;
         }
-        suspects.dedup();
-        for parent in suspects {
-            drift.extend(recheck(store, kind, parent).await?);
-        }
+        done = Some(at);
     }
-    Ok(drift)
+    Ok(None)
+}
+
+/// Looks at one edge again, in one read.
+async fn recheck_edge(store: &Store, kind: Kind, id: bson::Uuid) -> Result<Option<Drift>> {
+    let edges = store.coll::<EdgePart>(kind.edges());
+    let edge = edges.find_one(doc! { "_id": id }).projection(EdgePart::fields(kind)).await?;
+    Ok(edge.filter(EdgePart::is_lost).map(|edge| {
+        let detail = format!("a reaction in the state {:?} with seq {:?} that nobody applies", edge.state, edge.seq);
+        Drift::new(DriftKind::LostPending, id, detail).at(Place::In(kind.edges()))
+    }))
 }
 
 /// Looks at one parent and its edges in a snapshot.
@@ -88,14 +110,18 @@ async fn recheck(store: &Store, kind: Kind, id: bson::Uuid) -> Result<Vec<Drift>
     let parents = store.coll::<ParentPart>(kind.parents());
     let parent = parents.find_one(doc! { "_id": id }).projection(ParentPart::fields(kind)).session(&mut session).await?;
     let edges = store.coll::<EdgePart>(kind.edges());
-    let mut found = edges.find(doc! { kind.parent(): id }).projection(EdgePart::fields(kind)).session(&mut session).await?;
-    let (mut total, mut orphans, mut numbers) = (0, 0, Numbers::default());
+    let find = edges.find(doc! { kind.parent(): id }).sort(doc! { kind.parent(): 1, "seq": -1 });
+    let mut found = find.projection(EdgePart::fields(kind)).session(&mut session).await?;
     let last = parent.as_ref().map_or(i64::MAX, |parent| parent.last);
+    let (mut total, mut orphans, mut numbers) = (0, 0, Numbers::up_to(last));
     let mut stream = found.stream(&mut session);
     while let Some(edge) = stream.try_next().await? {
+        if !edge.is_of(kind) {
+            continue;
+        }
         if let Some(seq) = edge.seq {
             total += 1;
-            numbers.take(seq, last);
+            numbers.take(seq);
         }
         orphans += usize::from(edge.pending.is_none());
     }
@@ -114,54 +140,5 @@ async fn recheck(store: &Store, kind: Kind, id: bson::Uuid) -> Result<Vec<Drift>
         }
         _ => {}
     }
-    Ok(wrong.into_iter().map(|(kind, detail)| Drift { kind, subject: id.into(), detail }).collect())
-}
-
-/// Reposts that are not delivered: whether readers pull them.
-pub(super) async fn check_delivery(store: &Store) -> Result<Vec<Drift>> {
-    let mut drift = Vec::new();
-    // Accounts of whom it is known that readers pull from them: they are few.
-    let mut pulled = HashSet::new();
-    let undelivered = doc! { "delivery.state": { "$ne": "delivered" } };
-    let mut reposts = store.coll::<RepostDoc>(REPOSTS).find(undelivered).await?;
-    while let Some(repost) = reposts.try_next().await? {
-        let user = repost.user_id;
-        if !pulled.contains(&user) && is_pulled(store, user, None).await? {
-            pulled.insert(user);
-        }
-        if wrong(&repost, pulled.contains(&user)).is_some() {
-            drift.extend(recheck_delivery(store, repost.id).await?);
-        }
-    }
-    Ok(drift)
-}
-
-fn wrong(repost: &RepostDoc, pulled: bool) -> Option<DriftKind> {
-    let delivery = &repost.delivery;
-    match delivery.state {
-        _ if repost.state != EdgeState::Active => None,
-        DeliveryState::Delivered => None,
-        _ if delivery.pull != Some(repost.user_id) => Some(DriftKind::NotPulled),
-        DeliveryState::Pull => (!pulled).then_some(DriftKind::NotPulled),
-        DeliveryState::Pending => delivery.run_after.is_none().then_some(DriftKind::ParkedFanout),
-    }
-}
-
-async fn recheck_delivery(store: &Store, id: bson::Uuid) -> Result<Option<Drift>> {
-    let mut session = store.begin().await?;
-    let reposts = store.coll::<RepostDoc>(REPOSTS);
-    let Some(repost) = reposts.find_one(doc! { "_id": id }).session(&mut session).await? else { return Ok(None) };
-    let pulled = is_pulled(store, repost.user_id, Some(&mut session)).await?;
-    let detail = format!("a repost, {:?}, pulled from {:?}, for good: {pulled}", repost.delivery.state, repost.delivery.pull);
-    Ok(wrong(&repost, pulled).map(|kind| Drift { kind, subject: id.into(), detail }))
-}
-
-async fn is_pulled(store: &Store, user: bson::Uuid, session: Option<&mut mongodb::ClientSession>) -> Result<bool> {
-    let users = store.coll::<Document>(USERS);
-    let find = users.find_one(doc! { "_id": user, "pulledSince": { "$exists": true } }).projection(doc! { "_id": 1 });
-    let found = match session {
-        Some(session) => find.session(session).await?,
-        None => find.await?,
-    };
-    Ok(found.is_some())
+    Ok(wrong.into_iter().map(|(which, detail)| Drift::new(which, id, detail).at(Place::To(kind))).collect())
 }

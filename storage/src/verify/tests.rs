@@ -2,13 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails where something is missing")]
 
+use std::collections::BTreeSet;
+
 use bson::{Bson, Document, doc};
 use rookery_domain::{CommentId, PostId, UserId, ids, post::Visibility};
 
 use super::*;
 use crate::{
     Settings,
-    collections::{BLOCKS, COMMENTS, FOLLOWS, LIKES, POSTS, REPOSTS, TIMELINE_ENTRIES, TIMELINES, USER_OVERFLOW, USERS},
+    collections::{BLOCKS, COMMENTS, FOLLOWS, POSTS, TIMELINE_ENTRIES, TIMELINES, USER_OVERFLOW, USERS},
     comments::NewComment,
     pending::Progress,
     posts::NewPost,
@@ -17,18 +19,18 @@ use crate::{
 };
 
 /// A small world at rest: Alice, an outlier with two pages' worth of nothing special, writes; Bob follows her and comments.
-struct World {
-    db: TestDatabase,
-    alice: UserId,
-    bob: UserId,
+pub(super) struct World {
+    pub(super) db: TestDatabase,
+    pub(super) alice: UserId,
+    pub(super) bob: UserId,
     /// The posts of Bob, whom Alice follows.
-    posts: Vec<PostId>,
+    pub(super) posts: Vec<PostId>,
     /// Under the first post; the second one answers the first.
-    comments: Vec<CommentId>,
+    pub(super) comments: Vec<CommentId>,
 }
 
 impl World {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let db = TestDatabase::with(Settings { celebrity_threshold: 3, ..Settings::default() }).await;
         let store = db.store();
         let (alice, bob) = (user(store).await, user(store).await);
@@ -54,25 +56,31 @@ impl World {
         world
     }
 
-    async fn update(&self, name: &str, filter: Document, update: Document) {
+    pub(super) async fn update(&self, name: &str, filter: Document, update: Document) {
         let done = self.db.store().coll::<Document>(name).update_one(filter, update).await.unwrap();
         assert_eq!(done.modified_count, 1);
     }
 
-    async fn set(&self, name: &str, id: impl Into<uuid::Uuid>, update: Document) {
+    pub(super) async fn set(&self, name: &str, id: impl Into<uuid::Uuid>, update: Document) {
         self.update(name, doc! { "_id": b(id) }, update).await;
     }
 
-    async fn delete(&self, name: &str, filter: Document) {
+    pub(super) async fn delete(&self, name: &str, filter: Document) {
         assert_eq!(self.db.store().coll::<Document>(name).delete_one(filter).await.unwrap().deleted_count, 1);
     }
 
     /// A copy of a document under an id of its own and with these fields.
-    async fn copy(&self, name: &str, filter: Document, fields: Document) -> uuid::Uuid {
+    pub(super) async fn copy(&self, name: &str, filter: Document, mut fields: Document) -> uuid::Uuid {
+        let id = new_id();
+        fields.insert("_id", b(id));
+        self.copy_as(name, filter, fields).await;
+        id
+    }
+
+    /// A copy of a document with these fields, its `_id` among them.
+    pub(super) async fn copy_as(&self, name: &str, filter: Document, fields: Document) {
         let documents = self.db.store().coll::<Document>(name);
         let mut document = documents.find_one(filter).await.unwrap().unwrap();
-        let id = new_id();
-        document.insert("_id", b(id));
         for (field, value) in fields {
             match value {
                 Bson::Null => drop(document.remove(field)),
@@ -80,21 +88,20 @@ impl World {
             }
         }
         documents.insert_one(document).await.unwrap();
-        id
     }
 
-    fn edge(&self) -> Document {
+    pub(super) fn edge(&self) -> Document {
         doc! { "followerId": b(self.bob), "followeeId": b(self.alice) }
     }
 
     /// What is reported, each kind once.
-    async fn assert_reported(&self, kinds: &[DriftKind]) {
+    pub(super) async fn assert_reported(&self, kinds: &[DriftKind]) {
         let drift = verify(self.db.store()).await.unwrap();
-        assert_eq!(summary(&drift).into_keys().collect::<Vec<_>>(), kinds, "{drift:#?}");
+        assert_eq!(drift.iter().map(|one| one.kind).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>(), kinds, "{drift:#?}");
     }
 }
 
-async fn settle(store: &Store) {
+pub(super) async fn settle(store: &Store) {
     loop {
         let done = [
             store.apply_follows_step().await.unwrap(),
@@ -212,13 +219,14 @@ async fn flags_and_pages_that_drift_are_reported() {
     world.set(USERS, world.bob, doc! { "$set": { "outlier": { "state": "ready", "since": date(now()) } } }).await;
     world.assert_reported(&[DriftKind::OutlierFlag, DriftKind::OverflowPages]).await;
     world.set(USERS, world.bob, doc! { "$unset": { "outlier": "" } }).await;
-    let page = doc! { "_id": { "userId": b(world.alice), "page": 0_i64 } };
+    let page = doc! { "userId": b(world.alice), "page": 0_i64 };
     world.update(USER_OVERFLOW, page.clone(), doc! { "$pop": { "followers": 1 } }).await;
     world.assert_reported(&[DriftKind::OverflowPages]).await;
     world.delete(USER_OVERFLOW, page).await;
     world.assert_reported(&[DriftKind::OverflowPages]).await;
     // Behind the last account.
-    let nobody = doc! { "_id": { "userId": bson::Uuid::from_bytes([0xff; 16]), "page": 0_i64 }, "followers": [], "count": 0_i64 };
+    let nobody =
+        doc! { "_id": b(new_id()), "userId": bson::Uuid::from_bytes([0xff; 16]), "page": 0_i64, "followers": [], "count": 0_i64 };
     let of_alice = doc! { "$set": { "outlier.state": "building" } };
     world.set(USERS, world.alice, of_alice).await;
     world.assert_reported(&[]).await;
@@ -302,39 +310,4 @@ async fn what_the_applier_does_not_take_for_a_minute_is_reported() {
     // An applier that runs meanwhile is waited for.
     let (drift, ()) = tokio::join!(verify(world.db.store()), settle(world.db.store()));
     assert_eq!(drift.unwrap(), []);
-}
-
-#[tokio::test]
-async fn reactions_that_drift_are_reported() {
-    let world = World::new().await;
-    let store = world.db.store();
-    let (post, comment) = (world.posts[0], world.comments[16]);
-    store.like_post(post, world.alice).await.unwrap().unwrap();
-    store.like_comment(comment, world.bob).await.unwrap().unwrap();
-    // Of a post of whom Bob does not follow himself: his followers have it in their windows.
-    let new = NewPost { id: PostId(new_id()), author: world.alice, text: "A post".to_owned(), visibility: Visibility::Public };
-    let other = store.create_post(new).await.unwrap().unwrap().id;
-    store.repost(other, world.bob).await.unwrap().unwrap();
-    settle(store).await;
-    world.assert_reported(&[]).await;
-    world.set(POSTS, post, doc! { "$inc": { "counters.likes": 1_i64 } }).await;
-    world.set(POSTS, other, doc! { "$inc": { "counters.reposts": 1_i64 } }).await;
-    world.assert_reported(&[DriftKind::LikeCount, DriftKind::RepostCount]).await;
-    world.set(POSTS, post, doc! { "$inc": { "counters.likes": -1_i64 } }).await;
-    world.set(POSTS, other, doc! { "$inc": { "counters.reposts": -1_i64 } }).await;
-    world.update(LIKES, doc! { "targetId": b(post) }, doc! { "$set": { "seq": 9_i64 } }).await;
-    world.assert_reported(&[DriftKind::ReactionSeq]).await;
-    world.update(LIKES, doc! { "targetId": b(post) }, doc! { "$set": { "seq": 1_i64 } }).await;
-    let kept = doc! { "_id": b(post), "recentComments._id": b(comment) };
-    world.update(POSTS, kept.clone(), doc! { "$set": { "recentComments.0.likes": 0_i64 } }).await;
-    world.assert_reported(&[DriftKind::RecentComments]).await;
-    world.update(POSTS, kept, doc! { "$set": { "recentComments.0.likes": 1_i64 } }).await;
-    world.copy(LIKES, doc! { "targetId": b(post) }, doc! { "targetId": b(new_id()) }).await;
-    world.assert_reported(&[DriftKind::OrphanReaction]).await;
-    world.delete(LIKES, doc! { "targetId": { "$nin": [b(post), b(comment)] } }).await;
-    // Nobody would find it any more.
-    world.delete(TIMELINE_ENTRIES, doc! { "ownerId": b(world.alice), "actorId": b(world.bob), "postId": b(other) }).await;
-    world.assert_reported(&[DriftKind::MissingEntry]).await;
-    world.update(REPOSTS, doc! { "postId": b(other) }, doc! { "$set": { "delivery.state": "pending" } }).await;
-    world.assert_reported(&[DriftKind::NotPulled]).await;
 }

@@ -7,19 +7,19 @@ use futures::TryStreamExt as _;
 use rookery_domain::UserId;
 use serde::Deserialize;
 
-use super::{Drift, DriftKind, next_up_to, stream};
+use super::{Drift, DriftKind, Pass, Place};
 use crate::{
     Result, Store,
     collections::{FOLLOWS, POSTS, REPOSTS, TIMELINE_ENTRIES, TIMELINES, USERS},
-    graph::IdDoc,
-    store::{b, now},
+    graph::{FollowState, IdDoc},
+    store::{ANSWER, b, now},
     timelines::{TimelineDoc, window_start},
 };
 
 /// Authors in one query: one branch of equality and range for each.
 const BRANCHES: usize = 100;
 
-/// The accounts that have delivered acts, as a Bloom filter: who is not in it needs no query, and its size does not grow with them.
+/// The accounts that post or repost, as a Bloom filter: who is not in it needs no query, and its size does not grow with them.
 struct Authors(Vec<u64>);
 
 impl Authors {
@@ -36,20 +36,15 @@ impl Authors {
         (usize::try_from(place / 64).unwrap_or(usize::MAX), 1 << (place % 64))
     }
 
+    /// Whoever ever had a post counted: a first look need not find what is being counted in this moment.
     async fn load(store: &Store) -> Result<Self> {
-        #[derive(Deserialize)]
-        struct Author {
-            user: bson::Uuid,
-        }
         let mut authors = Self(vec![0; usize::try_from(Self::BITS / 64).unwrap_or(usize::MAX)]);
-        for (name, user) in [(POSTS, "$author.userId"), (REPOSTS, "$userId")] {
-            let delivered = doc! { "delivery.state": "delivered" };
-            let fields = doc! { "_id": 0, "user": user };
-            let mut acts = store.coll::<Author>(name).find(delivered).projection(fields).await?;
-            while let Some(author) = acts.try_next().await? {
-                for (word, bit) in Self::places(author.user).map(Self::word) {
-                    authors.0[word] |= bit;
-                }
+        let users = store.coll::<IdDoc>(USERS);
+        let acting = doc! { "$or": [{ "postSeq": { "$gte": 1 } }, { "repostsSince": { "$exists": true } }] };
+        let mut users = users.find(acting).projection(doc! { "_id": 1 }).batch_size(ANSWER).await?;
+        while let Some(author) = users.try_next().await? {
+            for (word, bit) in Self::places(author.id).map(Self::word) {
+                authors.0[word] |= bit;
             }
         }
         Ok(authors)
@@ -81,13 +76,15 @@ impl Delivered {
         let oldest = b(window_start(UserId(uuid::Uuid::nil()), None, now()));
         for authors in unknown.chunks(BRANCHES) {
             self.acts.extend(authors.iter().map(|author| (*author, Vec::new())));
+            // An author takes the place of some acts.
+            self.kept += 4 * authors.len();
             for (name, actor, state, post) in SOURCES {
                 let branch = |author: &bson::Uuid| {
                     doc! { actor: author, "_id": { "$gte": oldest }, "state": state, "delivery.state": "delivered" }
                 };
                 let delivered = doc! { "$or": authors.iter().map(branch).collect::<Vec<_>>() };
                 let fields = doc! { "_id": 0, "slot": "$_id", "post": post, "actor": format!("${actor}"), "author": "$authorId" };
-                let mut acts = store.coll::<DeliveredPart>(name).find(delivered).projection(fields).await?;
+                let mut acts = store.coll::<DeliveredPart>(name).find(delivered).projection(fields).batch_size(ANSWER).await?;
                 while let Some(act) = acts.try_next().await? {
                     // A repost of one's own post goes to nobody.
                     if act.author != Some(act.act.actor) {
@@ -118,6 +115,8 @@ struct DeliveredPart {
 struct EdgePart {
     follower_id: bson::Uuid,
     followee_id: bson::Uuid,
+    state: FollowState,
+    merged: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -137,45 +136,51 @@ struct EntryPart {
 
 /// An act that should be in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
-struct ActPart {
-    slot: bson::Uuid,
-    post: bson::Uuid,
-    actor: bson::Uuid,
+pub(crate) struct ActPart {
+    pub slot: bson::Uuid,
+    pub post: bson::Uuid,
+    pub actor: bson::Uuid,
 }
 
 /// Readers, whom they follow, and their windows with what they hold, side by side in one pass. What is kept in memory is what one
 /// reader's window should hold, and what is kept of [`Delivered`].
-pub(super) async fn check(store: &Store) -> Result<Vec<Drift>> {
-    let authors = Authors::load(store).await?;
-    let (mut delivered, mut drift) = (Delivered::default(), Vec::new());
-    let mut readers = stream::<IdDoc>(store, USERS, doc! {}, doc! { "_id": 1 }, doc! { "_id": 1 }).await?;
-    let merged = doc! { "state": "active", "merged": true };
-    let fields = doc! { "_id": 0, "followerId": 1, "followeeId": 1 };
-    let mut edges = stream::<EdgePart>(store, FOLLOWS, merged, doc! { "followerId": 1, "followeeId": 1 }, fields).await?;
-    let mut windows = stream::<WindowPart>(store, TIMELINES, doc! {}, doc! { "_id": 1 }, doc! {}).await?;
+pub(super) async fn check(pass: &mut Pass) -> Result<Option<bson::Uuid>> {
+    let store = pass.store.clone();
+    let authors = Authors::load(&store).await?;
+    let mut delivered = Delivered::default();
+    let mut readers = pass.stream::<IdDoc>(USERS, "_id", doc! { "_id": 1 }, doc! { "_id": 1 }, |user| user.id).await?;
+    let (order, fields) =
+        (doc! { "followerId": 1, "followeeId": 1 }, doc! { "_id": 0, "followerId": 1, "followeeId": 1, "state": 1, "merged": 1 });
+    let mut edges = pass.stream::<EdgePart>(FOLLOWS, "followerId", order, fields, |edge| edge.follower_id).await?;
+    let mut windows = pass.stream::<WindowPart>(TIMELINES, "_id", doc! { "_id": 1 }, doc! {}, |window| window.reader).await?;
+    let order = doc! { "ownerId": 1, "slot": -1 };
     let fields = doc! { "_id": 0, "owner": "$ownerId", "slot": 1, "post": "$postId", "actor": "$actorId" };
-    let mut entries = stream::<EntryPart>(store, TIMELINE_ENTRIES, doc! {}, doc! { "ownerId": 1, "slot": -1 }, fields).await?;
-    while let Some(IdDoc { id: reader }) = readers.try_next().await? {
+    let mut entries = pass.stream::<EntryPart>(TIMELINE_ENTRIES, "ownerId", order, fields, |entry| entry.owner).await?;
+    while let Some(IdDoc { id: reader }) = readers.next().await? {
         let mut of: Vec<bson::Uuid> = if authors.may_hold(reader) { vec![reader] } else { Vec::new() };
-        while let Some(edge) = next_up_to(&mut edges, |edge| edge.follower_id, reader).await? {
-            if edge.follower_id == reader && authors.may_hold(edge.followee_id) {
+        while let Some(edge) = edges.next_up_to(reader).await? {
+            let merged = edge.state == FollowState::Active && edge.merged;
+            if edge.follower_id == reader && merged && authors.may_hold(edge.followee_id) {
                 of.push(edge.followee_id);
             }
         }
         let mut timeline = None;
-        while let Some(window) = next_up_to(&mut windows, |window| window.reader, reader).await? {
+        while let Some(window) = windows.next_up_to(reader).await? {
             timeline = (window.reader == reader).then_some(window.timeline);
         }
         let since = b(window_start(UserId(reader.into()), timeline, now()));
-        let mut missing = delivered.by(store, &of, since).await?;
-        while let Some(entry) = next_up_to(&mut entries, |entry| entry.owner, reader).await? {
+        let mut missing = delivered.by(&store, &of, since).await?;
+        while let Some(entry) = entries.next_up_to(reader).await? {
             missing.remove(&entry.act);
         }
         for act in missing {
-            drift.extend(recheck(store, reader, act).await?);
+            pass.report(recheck(&store, reader, act).await?).await?;
+        }
+        if let Some(stop) = pass.stops(Some(reader)) {
+            return Ok(Some(stop));
         }
     }
-    Ok(drift)
+    Ok(None)
 }
 
 /// Looks for one entry again in a snapshot, with everything that says that it should be there.
@@ -193,9 +198,8 @@ async fn recheck(store: &Store, reader: bson::Uuid, act: ActPart) -> Result<Opti
     let merged = reader == act.actor || store.coll::<Document>(FOLLOWS).find_one(edge).session(&mut session).await?.is_some();
     let held = store.coll::<Document>(TIMELINE_ENTRIES).find_one(entry).session(&mut session).await?.is_some();
     let wanted = delivered && merged && uuid::Uuid::from(act.slot) >= since;
-    Ok((wanted && !held).then(|| Drift {
-        kind: DriftKind::MissingEntry,
-        subject: reader.into(),
-        detail: format!("post {}, brought by {} as {}, is delivered and not in the window", act.post, act.actor, act.slot),
+    Ok((wanted && !held).then(|| {
+        let detail = format!("post {}, brought by {} as {}, is delivered and not in the window", act.post, act.actor, act.slot);
+        Drift::new(DriftKind::MissingEntry, reader, detail).at(Place::Act(act))
     }))
 }
