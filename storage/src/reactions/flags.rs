@@ -24,6 +24,9 @@ struct FlagDoc {
     state: Option<EdgeState>,
 }
 
+/// What of a span of posts is read before each post is asked for by itself: what fits into one answer.
+pub(super) const SPAN: i64 = 100;
+
 impl Store {
     /// What a viewer has done with these posts; those with which nothing was done may be absent. As soon as it was answered, counted or
     /// not.
@@ -58,11 +61,26 @@ impl Store {
         Ok(())
     }
 
+    /// A page's posts were made within a span of time, and in few of those does a viewer react to more than there are on a page: one
+    /// range of what they did with posts of that span costs a fraction of a search for each post.
     async fn flagged(&self, name: &str, field: &str, viewer: UserId, posts: &[bson::Uuid]) -> Result<HashSet<PostId>> {
-        let mine = doc! { "userId": b(viewer), field: { "$in": posts } };
+        let of_page: HashSet<[u8; 16]> = posts.iter().map(|post| post.bytes()).collect();
+        let bounds = of_page.iter().min().zip(of_page.iter().max());
+        let Some((oldest, newest)) =
+            bounds.map(|(oldest, newest)| (bson::Uuid::from_bytes(*oldest), bson::Uuid::from_bytes(*newest)))
+        else {
+            return Ok(HashSet::new());
+        };
+        let edges = self.coll::<FlagDoc>(name);
         let fields = doc! { "_id": 0, "post": format!("${field}"), "state": 1 };
-        let found = self.coll::<FlagDoc>(name).find(mine).projection(fields).batch_size(ANSWER).await?;
-        let standing = found.try_filter(|edge| std::future::ready(edge.state != Some(EdgeState::Removed)));
-        Ok(standing.map_ok(|edge| PostId(edge.post.into())).try_collect().await?)
+        let span = doc! { "userId": b(viewer), field: { "$gte": oldest, "$lte": newest } };
+        let found = edges.find(span).projection(fields.clone()).limit(SPAN).await?;
+        let mut found: Vec<FlagDoc> = found.try_collect().await?;
+        if found.len() >= usize::try_from(SPAN).unwrap_or_default() {
+            let these = doc! { "userId": b(viewer), field: { "$in": posts } };
+            found = edges.find(these).projection(fields).batch_size(ANSWER).await?.try_collect().await?;
+        }
+        let standing = found.iter().filter(|edge| edge.state != Some(EdgeState::Removed) && of_page.contains(&edge.post.bytes()));
+        Ok(standing.map(|edge| PostId(edge.post.into())).collect())
     }
 }

@@ -96,3 +96,23 @@ async fn an_unlike_of_a_like_not_yet_counted_changes_nothing() {
     assert_eq!((again.counts.likes, again.viewer.liked, edges(store).await), (1, true, 1));
     assert_verified(store).await;
 }
+
+#[tokio::test]
+async fn flags_are_right_whatever_else_was_bookmarked_in_the_span_of_a_page() {
+    let db = TestDatabase::new().await;
+    let store = db.store();
+    let reader = user(store).await;
+    // What is in the span besides: none, as much as is read together, and more.
+    for beside in [0, flags::SPAN - 3, flags::SPAN - 2, flags::SPAN, 2 * flags::SPAN] {
+        let mut page = vec![PostId(new_id()), PostId(new_id())];
+        let others = (0..beside).map(|_| b(new_id())).collect::<Vec<_>>();
+        page.extend([PostId(new_id()), PostId(new_id())]);
+        let marked = [page[0], page[3]];
+        let bookmark = |post: bson::Uuid| doc! { "_id": b(new_id()), "userId": b(reader), "postId": post };
+        let bookmarks: Vec<Document> = others.into_iter().chain(marked.map(b)).map(bookmark).collect();
+        store.coll::<Document>(crate::collections::BOOKMARKS).insert_many(bookmarks).await.unwrap();
+        let flags = store.viewer_flags(Some(reader), &page).await.unwrap();
+        let found: Vec<bool> = page.iter().map(|post| flags.get(post).is_some_and(|flags| flags.bookmarked)).collect();
+        assert_eq!(found, [true, false, false, true], "{beside} beside");
+    }
+}
