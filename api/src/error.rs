@@ -85,6 +85,8 @@ pub enum Code {
     MuteLimitReached,
     /// The thread is as deep as a thread may be.
     ThreadTooDeep,
+    /// The post is for the followers of its author.
+    NotRepostable,
     /// The idempotency key was used with another body.
     IdempotencyKeyReused,
     /// Too many requests.
@@ -132,6 +134,7 @@ impl Code {
             | Self::BlockLimitReached
             | Self::MuteLimitReached
             | Self::ThreadTooDeep
+            | Self::NotRepostable
             | Self::IdempotencyKeyReused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::RateLimited | Self::TooManyAttempts => StatusCode::TOO_MANY_REQUESTS,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
@@ -172,6 +175,7 @@ impl Code {
             Self::BlockLimitReached => "You block as many accounts as anybody may",
             Self::MuteLimitReached => "You mute as many accounts as anybody may",
             Self::ThreadTooDeep => "The thread is too deep",
+            Self::NotRepostable => "The post cannot be reposted",
             Self::IdempotencyKeyReused => "The idempotency key was used with another body",
             Self::RateLimited => "Too many requests",
             Self::TooManyAttempts => "Too many failed logins",

@@ -31,7 +31,7 @@ pub const DOCUMENT_PATH: &str = "/openapi.json";
 #[openapi(
     info(
         title = "Rookery",
-        description = "A social graph and feed: follows, posts, comments and a home feed on MongoDB.\n\n\
+        description = "A social graph and feed: follows, posts, comments, reactions and a home feed on MongoDB.\n\n\
             **Try it:** `POST /auth/register`, copy the `accessToken` into *Authorize*, and go on from there.\n\n\
             Ids are UUIDs of version 7, times RFC 3339 in UTC with milliseconds. `{user}` is an id or `@handle`. \
             Lists take `limit` and `cursor` and answer with `items`, `nextCursor`, `prevCursor` and a `Link` header. \
@@ -46,6 +46,7 @@ pub const DOCUMENT_PATH: &str = "/openapi.json";
         (name = "users", description = "Profiles"),
         (name = "posts", description = "Writing, reading and deleting posts"),
         (name = "comments", description = "Comments and replies"),
+        (name = "reactions", description = "Likes, reposts and bookmarks"),
         (name = "graph", description = "Following and followers"),
         (name = "requests", description = "Requests to follow a private account"),
         (name = "blocks", description = "Blocking and muting"),

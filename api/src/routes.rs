@@ -11,6 +11,7 @@ pub mod graph;
 pub mod operations;
 pub mod posts;
 pub mod profiles;
+pub mod reactions;
 pub mod requests;
 pub mod search;
 pub mod suggestions;
@@ -79,6 +80,17 @@ fn api(api: &mut ServiceConfig<'_>) {
         .service(comments::list_comments)
         .service(comments::get_comment)
         .service(comments::delete_comment)
+        .service(reactions::like_post)
+        .service(reactions::unlike_post)
+        .service(reactions::list_likes)
+        .service(reactions::repost_post)
+        .service(reactions::undo_repost)
+        .service(reactions::list_reposts)
+        .service(reactions::bookmark_post)
+        .service(reactions::remove_bookmark)
+        .service(reactions::list_bookmarks)
+        .service(reactions::like_comment)
+        .service(reactions::unlike_comment)
         .service(feed::get_feed)
         .service(admin::list_jobs)
         .service(admin::list_outliers)

@@ -64,14 +64,21 @@ const APPLY_EVERY: Duration = Duration::from_millis(500);
 
 /// Applies what requests left pending, and clears away what is left of deleted comments.
 async fn apply(store: Store) -> Result<Progress> {
-    let (follows, posts, comments, tombstones) = futures::try_join!(
+    let items = |progress| if let Progress::Did(items) = progress { items } else { 0 };
+    // One after the other: both write the posts that they are under.
+    let under_posts = async {
+        let comments = store.apply_comments_step().await?;
+        let reactions = store.apply_reactions_step().await?;
+        Ok(items(comments) + items(reactions))
+    };
+    let (follows, posts, under_posts, tombstones, likes) = futures::try_join!(
         store.apply_follows_step(),
         store.apply_posts_step(),
-        store.apply_comments_step(),
+        under_posts,
         store.purge_tombstones_step(),
+        store.sweep_likes_step(),
     )?;
-    let items = |progress| if let Progress::Did(items) = progress { items } else { 0 };
-    Ok(match [follows, posts, comments, tombstones].map(items).iter().sum() {
+    Ok(match under_posts + [follows, posts, tombstones, likes].map(items).iter().sum::<usize>() {
         0 => Progress::Idle,
         items => Progress::Did(items),
     })

@@ -28,6 +28,8 @@ const PUBLIC: &[&str] = &[
     "list_user_posts",
     "list_comments",
     "get_comment",
+    "list_likes",
+    "list_reposts",
 ];
 
 fn id(operation: &Value) -> &str {

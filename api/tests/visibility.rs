@@ -39,6 +39,8 @@ struct World {
     comment: String,
     /// The third's reply to that.
     reply: String,
+    /// The author's post that the third has reposted.
+    reposted: String,
     /// The author's comment under their own posts.
     under_public: String,
     under_for_followers: String,
@@ -61,6 +63,10 @@ async fn follow(who: &User, whom: &User) {
     who.put(&format!("/api/v1/users/{}/follow", whom.id)).expect(200).await;
 }
 
+async fn react(who: &User, post: &str, verb: &str, status: u16) {
+    who.put(&format!("/api/v1/posts/{post}/{verb}")).expect(status).await;
+}
+
 impl World {
     async fn new() -> (Self, Vec<Option<User>>) {
         let app = spawn_app().await;
@@ -74,6 +80,13 @@ impl World {
         let reply = comment(&third, &other_post, Some(&of_author)).await;
         let under_public = comment(&author, &public, None).await;
         let under_for_followers = comment(&author, &for_followers, None).await;
+        let reposted = publish(&author, "for all, and further", "public").await;
+        react(&third, &reposted, "repost", 200).await;
+        react(&third, &public, "like", 200).await;
+        react(&author, &public, "repost", 200).await;
+        react(&third, &for_followers, "like", 200).await;
+        react(&author, &other_post, "like", 200).await;
+        react(&author, &other_post, "repost", 200).await;
         let mut viewers = vec![None];
         for name in &VIEWERS[1..] {
             let viewer = app.register(name).await;
@@ -81,6 +94,10 @@ impl World {
             if ["follower", "muter"].contains(name) {
                 follow(&viewer, &author).await;
             }
+            // Before anything hides them.
+            react(&viewer, &public, "bookmark", 200).await;
+            let follows = ["follower", "muter"].contains(name);
+            react(&viewer, &for_followers, "bookmark", if follows { 200 } else { 404 }).await;
             let (who, verb, whom) = match *name {
                 "muter" => (&viewer, "mute", &author),
                 "blocker" => (&viewer, "block", &author),
@@ -103,6 +120,7 @@ impl World {
             other_post,
             comment: of_author,
             reply,
+            reposted,
             under_public,
             under_for_followers,
         };
@@ -201,8 +219,68 @@ impl World {
                 }
                 answer.status.to_string()
             }
+            _ => return self.probe_reactions(what, caller).await,
+        })
+    }
+
+    /// The same at the surfaces of likes, reposts and bookmarks.
+    async fn probe_reactions(&self, what: &str, caller: &Caller) -> Option<String> {
+        let get = async |path: String| caller.get(&format!("/api/v1/{path}")).send().await;
+        let (author, third) = (&self.author.id, &self.third.id);
+        Some(match what {
+            "the author's post in the feed, reposted by one whom all follow"
+            | "private author: reposted by one whom all follow" => {
+                among(&get("feed?limit=100".to_owned()).await, "post", &self.reposted)
+            }
+            "the author among who likes and who has reposted another's post" => {
+                let likes = among(&get(format!("posts/{}/likes", self.other_post)).await, "", author);
+                assert_eq!(likes, among(&get(format!("posts/{}/reposts", self.other_post)).await, "", author));
+                likes
+            }
+            "who likes and who has reposted a public post" | "private author: who likes and who has reposted it" => {
+                let likes = among(&get(format!("posts/{}/likes", self.public)).await, "", third);
+                assert_eq!(likes, among(&get(format!("posts/{}/reposts", self.public)).await, "", author));
+                likes
+            }
+            "who likes and who has reposted a followers-only post" => {
+                let likes = get(format!("posts/{}/likes", self.for_followers)).await;
+                assert_eq!(likes.status, get(format!("posts/{}/reposts", self.for_followers)).await.status);
+                among(&likes, "", third)
+            }
+            "bookmarks: a public post" => among(&get("me/bookmarks?limit=100".to_owned()).await, "", &self.public),
+            "bookmarks: a followers-only post" => among(&get("me/bookmarks?limit=100".to_owned()).await, "", &self.for_followers),
+            "liking and bookmarking a public post" => self.like(caller, &format!("posts/{}", self.public), true).await,
+            "liking and bookmarking a followers-only post" => {
+                self.like(caller, &format!("posts/{}", self.for_followers), true).await
+            }
+            "liking the author's comment" => self.like(caller, &format!("comments/{}", self.comment), false).await,
+            "reposting a public post" | "private author: reposting" => self.repost(caller, &self.public).await,
+            "reposting a followers-only post" => self.repost(caller, &self.for_followers).await,
             _ => return None,
         })
+    }
+
+    /// Likes something and takes that back; a bookmark, if it is one's to make, stays.
+    async fn like(&self, caller: &Caller, what: &str, and_bookmark: bool) -> String {
+        let path = format!("/api/v1/{what}/like");
+        let answer = caller.put(&path).send().await;
+        if answer.status == 200 {
+            caller.delete(&path).expect(200).await;
+        }
+        if and_bookmark {
+            assert_eq!(caller.put(&format!("/api/v1/{what}/bookmark")).send().await.status, answer.status);
+        }
+        answer.status.to_string()
+    }
+
+    /// Reposts a post, and takes it back.
+    async fn repost(&self, caller: &Caller, post: &str) -> String {
+        let path = format!("/api/v1/posts/{post}/repost");
+        let answer = caller.put(&path).send().await;
+        if answer.status == 200 {
+            caller.delete(&path).expect(200).await;
+        }
+        answer.status.to_string()
     }
 
     /// Writes a comment, and takes it back.

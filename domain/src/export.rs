@@ -1,6 +1,6 @@
 //! What an account takes with it: everything that the service holds on it, one thing at a time.
 
-use crate::{Email, Timestamp, UserId, comments::Comment, credentials::Session, post::Post, user::User};
+use crate::{Email, Timestamp, UserId, comments::Comment, credentials::Session, post::Post, reactions::Reaction, user::User};
 
 /// One thing.
 #[derive(Debug, Clone)]
@@ -26,6 +26,12 @@ pub enum Export {
     Post(Box<Post>),
     /// A comment that it wrote.
     Comment(Box<Comment>),
+    /// A post or a comment that it likes.
+    Like(Reaction),
+    /// A post that it has reposted.
+    Repost(Reaction),
+    /// A post that it has bookmarked.
+    Bookmark(Reaction),
 }
 
 /// A relation to another account.

@@ -1,15 +1,13 @@
 //! The feed: which acts a reader sees, where, and why.
 
-use std::collections::HashMap;
-
 use uuid::Uuid;
 
 use crate::{PostId, UserId, post::Post, user::UserSummary};
 
-/// Something that may put a post into a feed: so far, that somebody wrote it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Something that may put a post into a feed: that somebody wrote it, or reposted it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Act {
-    /// The place: the id of the post.
+    /// The place: the id of the post, or of the repost.
     pub slot: Uuid,
     /// The post.
     pub post: PostId,
@@ -17,24 +15,43 @@ pub struct Act {
     pub actor: UserId,
 }
 
-/// Brings acts from several sources (a window, posts that are pulled, one's own) into the order of the feed, newest first or oldest
-/// first, each post once. The sources overlap: a post that is being delivered is in two of them.
+impl Act {
+    /// That its author wrote it.
+    #[must_use]
+    pub const fn post(post: PostId, author: UserId) -> Self {
+        Self { slot: post.0, post, actor: author }
+    }
+}
+
+/// Brings acts from several sources (a window, acts that are pulled, one's own) into the order of the feed, newest first or oldest
+/// first, each act once. The sources overlap: an act that is being delivered is in two of them.
 #[must_use]
 pub fn merge(acts: impl IntoIterator<Item = Act>, newest_first: bool) -> Vec<Act> {
-    let mut by_post: HashMap<PostId, Act> = HashMap::new();
-    for act in acts {
-        by_post.entry(act.post).and_modify(|known| known.slot = known.slot.min(act.slot)).or_insert(act);
-    }
-    let mut acts: Vec<Act> = by_post.into_values().collect();
-    acts.sort_unstable_by_key(|act| act.slot);
+    let mut acts: Vec<Act> = acts.into_iter().collect();
+    acts.sort_unstable_by_key(|act| (act.slot, act.post, act.actor));
+    acts.dedup();
     if newest_first {
         acts.reverse();
     }
     acts
 }
 
-/// Why a reader sees a post of `author`, or none if they do not: the reader wrote it, or follows the author now. An entry in a window
-/// is a hint; this is the rule.
+/// Where a post stands that somebody wrote whom the reader does not follow, and who brought it: the accounts of its reposts, newest
+/// first, at most [`MOST_BY`]. `reposts` are those by the accounts that the reader follows now and sees, and the reader's own, in any
+/// order; the first of them makes the place, and later ones do not move it. None: there are none.
+#[must_use]
+pub fn place_of_reposts(reposts: &[Act]) -> Option<(Uuid, Vec<UserId>)> {
+    let slot = reposts.iter().map(|act| act.slot).min()?;
+    let mut newest: Vec<&Act> = reposts.iter().collect();
+    newest.sort_unstable_by_key(|act| std::cmp::Reverse(act.slot));
+    Some((slot, newest.into_iter().take(MOST_BY).map(|act| act.actor).collect()))
+}
+
+/// Accounts that an item names as those who brought it.
+pub const MOST_BY: usize = 5;
+
+/// Why a reader sees a post of `author` at the post's own place, or none if not there: the reader wrote it, or follows the author now.
+/// An entry in a window is a hint; this is the rule.
 #[must_use]
 pub const fn reason(own: bool, following: bool, celebrity: bool) -> Option<ReasonKind> {
     match (own, following, celebrity) {
@@ -61,6 +78,8 @@ pub enum ReasonKind {
 /// One item of a feed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedItem {
+    /// Its place: the id of the post, or of the repost that brought it.
+    pub slot: Uuid,
     /// The post.
     pub post: Post,
     /// Why it is here.
@@ -74,14 +93,26 @@ mod tests {
     use super::*;
 
     fn act(slot: u128, post: u128) -> Act {
-        Act { slot: Uuid::from_u128(slot), post: PostId(Uuid::from_u128(post)), actor: UserId(Uuid::from_u128(1)) }
+        by(slot, post, 1)
+    }
+
+    fn by(slot: u128, post: u128, actor: u128) -> Act {
+        Act { slot: Uuid::from_u128(slot), post: PostId(Uuid::from_u128(post)), actor: UserId(Uuid::from_u128(actor)) }
     }
 
     #[test]
-    fn a_post_from_two_sources_stands_once_at_its_first_place() {
+    fn an_act_from_two_sources_stands_once() {
         let merged = merge([act(5, 5), act(7, 7), act(5, 5), act(9, 7)], true);
-        assert_eq!(merged, [act(7, 7), act(5, 5)]);
+        assert_eq!(merged, [act(9, 7), act(7, 7), act(5, 5)]);
         assert_eq!(merge([act(5, 5), act(7, 7)], false), [act(5, 5), act(7, 7)]);
+    }
+
+    #[test]
+    fn the_first_repost_makes_the_place_and_the_newest_are_named() {
+        assert_eq!(place_of_reposts(&[]), None);
+        let reposts: Vec<Act> = [13, 11, 17, 12, 16, 14, 15].map(|slot| by(slot, 5, slot)).to_vec();
+        let named: Vec<UserId> = [17, 16, 15, 14, 13].map(|id| UserId(Uuid::from_u128(id))).to_vec();
+        assert_eq!(place_of_reposts(&reposts), Some((Uuid::from_u128(11), named)));
     }
 
     #[test]

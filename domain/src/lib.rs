@@ -18,6 +18,7 @@ pub mod outlier;
 pub mod page;
 pub mod pending;
 pub mod post;
+pub mod reactions;
 pub mod suggestions;
 pub mod text;
 pub mod timestamp;

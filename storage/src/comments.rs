@@ -20,16 +20,13 @@ use rookery_domain::{
         Comment, CommentRefusal, DeleteCommentRefusal, MAX_DEPTH,
         tree::{CommentState, Node},
     },
-    post::{Visibility, may_see},
-    user::Relation,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, Result, Store, collections,
     error::is_duplicate_key,
-    pending::{Attempt, attempt},
-    posts::{AuthorDoc, VisibilityDoc},
+    posts::AuthorDoc,
     store::{b, date, timestamp, until_no_conflict},
     users::UserRef,
 };
@@ -97,7 +94,7 @@ impl CommentDoc {
     }
 
     /// Who wrote it, unless it is deleted.
-    fn live_author(&self) -> Option<UserId> {
+    pub(crate) fn live_author(&self) -> Option<UserId> {
         let author = self.author.as_ref().filter(|_| self.state == CommentStateDoc::Live)?;
         Some(UserId(author.user_id.into()))
     }
@@ -119,28 +116,6 @@ pub(crate) struct CommentPlace {
     #[serde(rename = "_id")]
     pub id: bson::Uuid,
     pub post_id: bson::Uuid,
-}
-
-/// The part of a post that decides who may read and write under it, and that lists of comments need.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SeenPostDoc {
-    author: SeenAuthorDoc,
-    visibility: VisibilityDoc,
-    comment_seq: i64,
-    counters: SeenCountersDoc,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SeenAuthorDoc {
-    user_id: bson::Uuid,
-}
-
-#[derive(Debug, Deserialize)]
-struct SeenCountersDoc {
-    comments: i64,
-    tombstones: i64,
 }
 
 /// A comment that is to be made.
@@ -196,7 +171,7 @@ impl Store {
     }
 
     /// Whether the viewer may see the post of a comment, and no block stands between them and its author.
-    async fn is_open_to(&self, comment: &CommentDoc, viewer: Option<UserId>) -> Result<bool> {
+    pub(crate) async fn is_open_to(&self, comment: &CommentDoc, viewer: Option<UserId>) -> Result<bool> {
         let blocked = async {
             match comment.live_author() {
                 Some(author) => self.is_blocked(viewer, author).await,
@@ -352,53 +327,15 @@ impl Store {
     }
 
     /// A request's attempt to apply its own comment; what it leaves is the applier's. True if it is applied.
-    ///
-    /// Where others' comments wait, the post is hot and no attempt is made: it would only be in the applier's way. Otherwise a conflict
-    /// is with something that writes the post once (its delivery, a like), and a second attempt is worth it, so that on a quiet post
-    /// everybody sees his own comment counted.
     async fn apply_own(&self, post: bson::Uuid, comment: bson::Uuid) -> Result<bool> {
-        for _ in 0..2 {
-            let others = doc! { "postId": post, "pending": true, "_id": { "$ne": comment } };
-            if self.coll::<Document>(collections::COMMENTS).find_one(others).projection(doc! { "_id": 1 }).await?.is_some() {
-                break;
-            }
-            match attempt(self.apply_comments(post, &[comment])).await? {
-                Attempt::Applied(1..) => return Ok(true),
-                Attempt::Applied(0) => break,
-                Attempt::Left => {}
-            }
-        }
-        let is_applied = || async {
-            let pending = doc! { "_id": comment, "pending": true };
-            let found = self.coll::<Document>(collections::COMMENTS).find_one(pending).projection(doc! { "_id": 1 }).await?;
-            Ok(found.is_none())
-        };
-        self.leave_to_applier(is_applied).await?;
-        is_applied().await
-    }
-
-    /// What is said of a live post, if the viewer may see it.
-    async fn seen_post(&self, post: bson::Uuid, viewer: Option<UserId>) -> Result<Option<SeenPostDoc>> {
-        let parts = doc! { "author.userId": 1, "visibility": 1, "commentSeq": 1, "counters.comments": 1, "counters.tombstones": 1 };
-        let live = doc! { "_id": post, "state": "live" };
-        let Some(post) = self.coll::<SeenPostDoc>(collections::POSTS).find_one(live).projection(parts).await? else {
-            return Ok(None);
-        };
-        let author = UserId(post.author.user_id.into());
-        if self.is_deleting(author) {
-            return Ok(None);
-        }
-        let relation = async {
-            match viewer {
-                Some(viewer) if viewer != author => {
-                    Ok::<_, Error>(self.relations(viewer, &[author]).await?.remove(&author).unwrap_or_default())
-                }
-                _ => Ok(Relation::default()),
-            }
-        };
-        let (relation, private) = tokio::try_join!(relation, self.private_among([author]))?;
-        let visibility = Visibility::of(post.visibility.into(), private.contains(&author));
-        Ok(may_see(visibility, viewer == Some(author), relation).then_some(post))
+        let siblings = doc! { "postId": post, "pending": true };
+        self.apply_own_child(
+            collections::COMMENTS,
+            siblings,
+            comment,
+            async || Ok(self.apply_comments(post, &[comment]).await? > 0),
+        )
+        .await
     }
 
     /// A comment as others see it.
@@ -428,7 +365,7 @@ impl Store {
     }
 
     /// Whether it was written by an account that is being deleted.
-    fn is_of_deleting(&self, comment: &CommentDoc) -> bool {
+    pub(crate) fn is_of_deleting(&self, comment: &CommentDoc) -> bool {
         comment.author.as_ref().is_some_and(|author| self.is_deleting(UserId(author.user_id.into())))
     }
 
@@ -449,7 +386,7 @@ impl Store {
         Ok(self.coll::<Document>(collections::POSTS).find_one(live).projection(doc! { "_id": 1 }).await?.is_some())
     }
 
-    async fn comment_doc(&self, id: CommentId) -> Result<Option<CommentDoc>> {
+    pub(crate) async fn comment_doc(&self, id: CommentId) -> Result<Option<CommentDoc>> {
         Ok(self.comment_coll().find_one(doc! { "_id": b(id) }).await?)
     }
 

@@ -26,14 +26,18 @@ use serde::Deserialize;
 
 use crate::{
     Error, Result, Store,
-    collections::{BLOCKS, COMMENTS, FOLLOWS, MUTES, POSTS, SESSIONS, TIMELINE_ENTRIES, TIMELINES, USER_OVERFLOW, USERS},
+    collections::{
+        BLOCKS, BOOKMARKS, COMMENTS, FOLLOWS, LIKES, MUTES, POSTS, REPOSTS, SESSIONS, TIMELINE_ENTRIES, TIMELINES, USER_OVERFLOW,
+        USERS,
+    },
     comments::CommentPlace,
     credentials::Attempts,
     graph::{Applier, FollowDoc, IdDoc},
     jobs::{Batch, Checkpoint, Stage, Then},
     overflow::pages,
-    pending::in_batches,
-    store::{b, commit, until_no_conflict},
+    pending::{Attempt, attempt, in_batches},
+    reactions::{Kind, LikeDoc, TargetDoc, reposts::RepostDoc},
+    store::{ANSWER, b, commit, until_no_conflict},
     users::Replaced,
 };
 
@@ -55,6 +59,9 @@ const POSTS_BATCH: i64 = 100;
 /// Comments that one batch removes: each may be under a post of its own, which is a transaction of its own.
 const COMMENTS_BATCH: i64 = 200;
 
+/// Likes or reposts that one batch removes, each in a transaction of its own: they are of different posts.
+const REACTIONS_BATCH: i64 = 200;
+
 /// Comments in one transaction, if they are under one post.
 const COMMENTS_OF_POST: usize = 200;
 
@@ -68,13 +75,16 @@ const ENTRIES: i64 = 2_000;
 const OWN_KEPT: Duration = Duration::from_secs(30);
 
 /// The order of the job: what could let the account act comes first, what refers to it last. It is gone through twice.
-const STAGES: [Stage; 8] = [
+const STAGES: [Stage; 11] = [
     Stage::Sessions,
     Stage::Followers,
     Stage::Following,
     Stage::Blocks,
     Stage::Posts,
     Stage::Comments,
+    Stage::Likes,
+    Stage::Reposts,
+    Stage::Bookmarks,
     Stage::Mentions,
     Stage::Timeline,
 ];
@@ -197,6 +207,9 @@ impl Store {
             Stage::Blocks => self.delete_blocks(user).await?,
             Stage::Posts => self.delete_posts_of(user).await?,
             Stage::Comments => self.delete_comments_of(user).await?,
+            Stage::Likes => self.delete_likes_of(user).await?,
+            Stage::Reposts => self.delete_reposts_of(user).await?,
+            Stage::Bookmarks => self.delete_some(BOOKMARKS, doc! { "userId": b(user) }).await?,
             Stage::Mentions => self.delete_mentions(user).await?,
             Stage::Timeline => self.delete_timeline(user).await?,
             Stage::Account => {
@@ -346,9 +359,9 @@ impl Store {
             return Ok(Did::Nothing);
         }
         self.mark_posts_deleted(&posts).await?;
-        let swept = self.delete_some(COMMENTS, doc! { "postId": { "$in": &posts } }).await?;
-        if let Did::Some(_) = swept {
-            return Ok(swept);
+        let swept = self.sweep_under_posts(&posts).await?;
+        if swept > 0 {
+            return Ok(Did::Some(swept));
         }
         in_batches(&posts, posts.len(), |batch| {
             let batch = batch.to_vec();
@@ -387,6 +400,45 @@ impl Store {
             })
             .buffer_unordered(SIDE_BY_SIDE);
         Ok(Did::some(applied.try_fold(0, async |sum, applied| Ok(sum + applied)).await?))
+    }
+
+    /// Likes, which leave the totals of posts and comments.
+    async fn delete_likes_of(&self, user: UserId) -> Result<Did> {
+        let own = doc! { "userId": b(user) };
+        let found = self.coll::<LikeDoc>(LIKES).find(own).limit(REACTIONS_BATCH).batch_size(ANSWER).await?;
+        let found: Vec<LikeDoc> = found.try_collect().await?;
+        let edges = found.iter().map(|like| match like.target {
+            TargetDoc::Post => (Kind::PostLike, like.target_id, like.id),
+            TargetDoc::Comment => (Kind::CommentLike, like.target_id, like.id),
+        });
+        self.delete_reactions(edges.collect()).await
+    }
+
+    /// Reposts, which leave the totals of posts, and all feeds.
+    async fn delete_reposts_of(&self, user: UserId) -> Result<Did> {
+        let own = doc! { "userId": b(user) };
+        let found = self.coll::<RepostDoc>(REPOSTS).find(own).limit(REACTIONS_BATCH).batch_size(ANSWER).await?;
+        let found: Vec<RepostDoc> = found.try_collect().await?;
+        self.delete_reactions(found.iter().map(|repost| (Kind::Repost, repost.post_id, repost.id)).collect()).await
+    }
+
+    /// Removes edges of one account, each to a parent of its own, by the wanted-and-applied protocol. A conflict leaves one for the
+    /// applier.
+    async fn delete_reactions(&self, edges: Vec<(Kind, bson::Uuid, bson::Uuid)>) -> Result<Did> {
+        if edges.is_empty() {
+            return Ok(Did::Nothing);
+        }
+        for kind in Kind::ALL {
+            let ids: Vec<bson::Uuid> = edges.iter().filter(|edge| edge.0 == kind).map(|edge| edge.2).collect();
+            if !ids.is_empty() {
+                self.unwant_reactions(kind, &ids).await?;
+            }
+        }
+        let applied = futures::stream::iter(edges)
+            .map(|(kind, parent, edge)| async move { attempt(self.apply_reactions(kind, parent, &[edge])).await })
+            .buffer_unordered(SIDE_BY_SIDE);
+        let items = applied.try_fold(0, async |sum, done| Ok(sum + usize::from(done != Attempt::Left)));
+        Ok(Did::some(items.await?))
     }
 
     /// Copies of the account in others' posts. What they wrote stays as they wrote it.

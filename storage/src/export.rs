@@ -7,23 +7,29 @@ use futures::{
     stream::{self, BoxStream},
 };
 use rookery_domain::{
-    UserId,
+    CommentId, PostId, UserId,
     export::{Edge, Export},
+    ids,
+    reactions::{Reaction, Target},
 };
 
 use crate::{
-    Result, Store,
+    Error, Result, Store,
     blocks::BlockDoc,
-    collections::{BLOCKS, COMMENTS, FOLLOWS, MUTES, POSTS, SESSIONS},
+    collections::{BLOCKS, BOOKMARKS, COMMENTS, FOLLOWS, LIKES, MUTES, POSTS, REPOSTS, SESSIONS},
     comments::CommentDoc,
     graph::{FollowDoc, FollowState},
     mutes::MuteDoc,
     posts::PostDoc,
+    reactions::{EdgeState, LikeDoc, TargetDoc, bookmarks::BookmarkDoc, reposts::RepostDoc},
     sessions::SessionDoc,
     store::{b, timestamp},
 };
 
 type Exported = BoxStream<'static, Result<Export>>;
+
+/// Posts that are looked at together.
+const PAGE: usize = 100;
 
 /// Opens the cursor of one kind.
 type Section = fn(Store, UserId) -> BoxFuture<'static, Result<Exported>>;
@@ -33,7 +39,7 @@ impl Store {
     /// the stream is.
     #[must_use]
     pub fn export(&self, user: UserId) -> Exported {
-        let sections: [Section; 8] = [
+        let sections: [Section; 11] = [
             |store, user| store.export_account(user).boxed(),
             |store, user| store.export_sessions(user).boxed(),
             |store, user| store.export_follows(user).boxed(),
@@ -42,6 +48,9 @@ impl Store {
             |store, user| store.export_mutes(user).boxed(),
             |store, user| store.export_posts(user).boxed(),
             |store, user| store.export_comments(user).boxed(),
+            |store, user| store.export_likes(user).boxed(),
+            |store, user| store.export_reposts(user).boxed(),
+            |store, user| store.export_bookmarks(user).boxed(),
         ];
         let store = self.clone();
         stream::iter(sections).then(move |section| section(store.clone(), user)).try_flatten().boxed()
@@ -96,7 +105,17 @@ impl Store {
         let own = doc! { "author.userId": b(user) };
         let found = self.coll::<PostDoc>(POSTS).find(own).sort(doc! { "author.userId": 1, "_id": -1 }).await?;
         let live = found.try_filter(|post| std::future::ready(post.is_live()));
-        Ok(live.map_ok(move |post| Export::Post(Box::new(self.shown(post, Some(user))))).err_into().boxed())
+        // By the page, so that what the account has done with its own posts costs one query of each kind for all of them.
+        let pages = live.try_ready_chunks(PAGE).map_err(|cut| Error::from(cut.1));
+        let shown = pages.and_then(move |page| {
+            let store = self.clone();
+            async move {
+                let mut posts: Vec<_> = page.into_iter().map(|post| store.shown(post, Some(user))).collect();
+                store.flag(Some(user), &mut posts).await?;
+                Ok(stream::iter(posts.into_iter().map(|post| Ok(Export::Post(Box::new(post))))))
+            }
+        });
+        Ok(shown.try_flatten().boxed())
     }
 
     async fn export_comments(self, user: UserId) -> Result<Exported> {
@@ -109,6 +128,37 @@ impl Store {
         });
         Ok(shown.boxed())
     }
+
+    async fn export_likes(self, user: UserId) -> Result<Exported> {
+        let found = self.coll::<LikeDoc>(LIKES).find(doc! { "userId": b(user) }).await?;
+        let standing = found.try_filter(|like| std::future::ready(like.state == EdgeState::Active));
+        let like = |like: LikeDoc| {
+            let target = match like.target {
+                TargetDoc::Post => Target::Post(PostId(like.target_id.into())),
+                TargetDoc::Comment => Target::Comment(CommentId(like.target_id.into())),
+            };
+            Export::Like(reaction(target, like.id))
+        };
+        Ok(standing.map_ok(like).err_into().boxed())
+    }
+
+    async fn export_reposts(self, user: UserId) -> Result<Exported> {
+        let found = self.coll::<RepostDoc>(REPOSTS).find(doc! { "userId": b(user) }).sort(doc! { "userId": 1, "_id": -1 }).await?;
+        let standing = found.try_filter(|repost| std::future::ready(repost.state == EdgeState::Active));
+        let repost = |repost: RepostDoc| Export::Repost(reaction(Target::Post(repost.act().post), repost.id));
+        Ok(standing.map_ok(repost).err_into().boxed())
+    }
+
+    async fn export_bookmarks(self, user: UserId) -> Result<Exported> {
+        let own = doc! { "userId": b(user) };
+        let found = self.coll::<BookmarkDoc>(BOOKMARKS).find(own).sort(doc! { "userId": 1, "_id": -1 }).await?;
+        let bookmark = |edge: BookmarkDoc| Export::Bookmark(reaction(Target::Post(PostId(edge.post_id.into())), edge.id));
+        Ok(found.map_ok(bookmark).err_into().boxed())
+    }
+}
+
+fn reaction(target: Target, edge: bson::Uuid) -> Reaction {
+    Reaction { target, since: ids::time_of(edge.into()) }
 }
 
 fn edge_of(edge: &FollowDoc, user: UserId) -> Edge {

@@ -23,7 +23,7 @@ use crate::{
     posts::{Deleted, NewPost, PostDoc, PostState},
     store::{b, date, new_id, now},
     testing::{TestDatabase, user, user_with},
-    timelines::Turn,
+    timelines::{Fanout, Turn},
     verify,
 };
 
@@ -75,7 +75,7 @@ impl World {
         while self.store().deliver_step().await.unwrap() != Progress::Idle {}
     }
 
-    async fn claim(&self) -> PostDoc {
+    async fn claim(&self) -> Fanout {
         self.store().claim_post().await.unwrap().unwrap()
     }
 
@@ -86,11 +86,11 @@ impl World {
         owners
     }
 
-    async fn enter(&self, owners: &[bson::Uuid], post: &PostDoc) {
-        self.store().enter(owners, b(self.alice), post.id).await.unwrap();
+    async fn enter(&self, owners: &[bson::Uuid], post: &Fanout) {
+        self.store().enter(owners, post.act).await.unwrap();
     }
 
-    async fn end(&self, post: &PostDoc) {
+    async fn end(&self, post: &Fanout) {
         self.store().end_turn(post, Turn::Done).await.unwrap();
     }
 
@@ -287,7 +287,7 @@ async fn a_worker_that_lost_its_claim_changes_nothing_of_the_post() {
     let post = world.claim().await;
     assert!(!world.store().advance(&stopped, 1).await.unwrap());
     world.end(&stopped).await;
-    let pending = world.doc(PostId(post.id.into())).await.unwrap();
+    let pending = world.doc(post.act.post).await.unwrap();
     assert_eq!(pending.delivery.lease.unwrap().owner, post.delivery.lease.unwrap().owner);
     assert!(pending.delivery.pull.is_some(), "nobody has the post yet, and it is pulled");
     world.assert_feed("after the stopped worker woke").await;
@@ -536,7 +536,8 @@ async fn a_post_that_is_delivered_below_a_trimmed_window_is_shown_once() {
     let early = world.post().await;
     let late = world.post().await;
     let claimed = [world.claim().await, world.claim().await];
-    let (early, late): (Vec<&PostDoc>, Vec<&PostDoc>) = claimed.iter().partition(|post| post.id == b(early) && post.id != b(late));
+    let (early, late): (Vec<&Fanout>, Vec<&Fanout>) =
+        claimed.iter().partition(|post| post.act.post == early && post.act.post != late);
     let owners = world.owners().await;
     world.enter(&owners, late[0]).await;
     world.end(late[0]).await;
@@ -699,9 +700,9 @@ enum Act {
 /// How far an act is.
 enum State {
     Start,
-    Claimed(Box<PostDoc>),
-    Owners(Box<PostDoc>, Vec<bson::Uuid>),
-    Entered(Box<PostDoc>),
+    Claimed(Box<Fanout>),
+    Owners(Box<Fanout>, Vec<bson::Uuid>),
+    Entered(Box<Fanout>),
     Edge(Box<FollowDoc>),
     Read(Box<FollowDoc>, Vec<rookery_domain::feed::Act>),
     Filled(Box<FollowDoc>),

@@ -1,4 +1,4 @@
-//! The newest posts of authors whose posts are pulled, kept in memory: they are the same for all readers.
+//! The newest posts and reposts of accounts whose acts are pulled, kept in memory: they are the same for all readers.
 //!
 //! A celebrity's posts are in nobody's window, so every page of every follower needs them; asked of the database, ten celebrities cost a
 //! reader more than everything else in the page. What is kept is ids alone, in the order of the feed: what a post says, and whether it
@@ -16,19 +16,19 @@ use std::{
 
 use bson::doc;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use rookery_domain::{UserId, ids};
+use rookery_domain::{UserId, feed::Act, ids};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use crate::{
     Result, Store,
-    collections::POSTS,
-    graph::IdDoc,
+    collections::{POSTS, REPOSTS},
+    shared::ActDoc,
     store::{b, now},
     time_page::Slice,
 };
 
-/// Posts of one author that are read into a head: ten pages of nobody else. What is older is pulled from the database.
+/// Posts, and reposts, of one account that are read into a head: ten pages of nobody else. What is older is pulled from the database.
 const MOST: usize = 200;
 
 /// How far back a head is read at most: the range is bounded, whatever the author wrote before.
@@ -40,44 +40,44 @@ const LIVES: Duration = Duration::from_mins(1);
 /// Heads read side by side for one reader.
 const SIDE_BY_SIDE: usize = 8;
 
-/// The newest posts of one author that are pulled for good.
+/// The newest acts of one account that are pulled for good.
 #[derive(Debug)]
 pub(crate) struct Head {
     made: Instant,
-    /// All of the author's pulled posts from this id on are here; known once the head was read.
+    /// All of the account's pulled acts from this slot on are here; known once the head was read.
     from: OnceCell<Uuid>,
     /// Oldest first.
-    posts: Mutex<Vec<Uuid>>,
+    acts: Mutex<Vec<Act>>,
 }
 
 impl Head {
     fn new() -> Self {
-        Self { made: Instant::now(), from: OnceCell::new(), posts: Mutex::default() }
+        Self { made: Instant::now(), from: OnceCell::new(), acts: Mutex::default() }
     }
 
     // The list is whole after every statement.
-    fn posts(&self) -> MutexGuard<'_, Vec<Uuid>> {
-        self.posts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn acts(&self) -> MutexGuard<'_, Vec<Act>> {
+        self.acts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, post: Uuid) {
-        let mut posts = self.posts();
-        if let Err(place) = posts.binary_search(&post) {
-            posts.insert(place, post);
+    fn add(&self, act: Act) {
+        let mut acts = self.acts();
+        if let Err(place) = acts.binary_search_by_key(&act.slot, |kept| kept.slot) {
+            acts.insert(place, act);
         }
     }
 
-    /// The id down to which the head is complete.
+    /// The slot down to which the head is complete.
     pub(crate) fn from(&self) -> Uuid {
         self.from.get().copied().unwrap_or(Uuid::max())
     }
 
-    /// The author's posts in a slice, as far as the head reaches, in no order.
-    pub(crate) fn within(&self, slice: Slice) -> Vec<Uuid> {
+    /// The account's acts in a slice, as far as the head reaches, in no order.
+    pub(crate) fn within(&self, slice: Slice) -> Vec<Act> {
         let from = slice.from.max(self.from());
-        let posts = self.posts();
-        let (first, last) = (posts.partition_point(|post| *post < from), posts.partition_point(|post| *post < slice.to));
-        posts.get(first..last).unwrap_or_default().to_vec()
+        let acts = self.acts();
+        let (first, last) = (acts.partition_point(|act| act.slot < from), acts.partition_point(|act| act.slot < slice.to));
+        acts.get(first..last).unwrap_or_default().to_vec()
     }
 }
 
@@ -88,17 +88,17 @@ pub(crate) struct Heads {
 }
 
 impl Heads {
-    /// Tells the author's head of a post, if there is one. A head that is just being read is told too.
-    pub(crate) fn add(&self, author: UserId, post: Uuid) {
-        if let Some(head) = self.get(author) {
-            head.add(post);
+    /// Tells the account's head of an act, if there is one. A head that is just being read is told too.
+    pub(crate) fn add(&self, act: Act) {
+        if let Some(head) = self.get(act.actor) {
+            head.add(act);
         }
     }
 
-    /// Takes a post out that is gone for good.
-    pub(crate) fn forget(&self, author: UserId, post: Uuid) {
-        if let Some(head) = self.get(author) {
-            head.posts().retain(|kept| *kept != post);
+    /// Takes an act out that is gone for good.
+    pub(crate) fn forget(&self, act: &Act) {
+        if let Some(head) = self.get(act.actor) {
+            head.acts().retain(|kept| kept.slot != act.slot);
         }
     }
 
@@ -135,24 +135,28 @@ impl Store {
         stream::iter(authors).map(read).buffer_unordered(SIDE_BY_SIDE).try_collect().await
     }
 
-    /// Reads the author's newest posts into the head. It is known to writers already, so that no post can fall between the two.
-    async fn read_head(&self, author: UserId, head: &Head) -> Result<Uuid> {
+    /// Reads the account's newest acts into the head. It is known to writers already, so that no act can fall between the two.
+    async fn read_head(&self, actor: UserId, head: &Head) -> Result<Uuid> {
         let oldest = ids::floor_at(now().minus(REACH));
         let newest = Slice { from: oldest, to: Uuid::max(), newest_first: true, most: i64::try_from(MOST).unwrap_or(i64::MAX) };
-        let posts = self
-            .coll::<IdDoc>(POSTS)
-            .find(newest.of(&doc! { "delivery.pull": b(author) }))
-            .sort(newest.sort())
-            .limit(newest.most)
-            .projection(doc! { "_id": 1 })
-            .await?;
-        let posts: Vec<Uuid> = posts.map_ok(|post| Uuid::from(post.id)).try_collect().await?;
-        for post in &posts {
-            head.add(*post);
-        }
-        Ok(match posts.last() {
-            Some(last) if posts.len() == MOST => *last,
-            _ => oldest,
-        })
+        let read = async |name: &str| -> Result<Uuid> {
+            let acts = self
+                .coll::<ActDoc>(name)
+                .find(newest.of(&doc! { "delivery.pull": b(actor) }))
+                .sort(newest.sort())
+                .limit(newest.most)
+                .projection(ActDoc::fields(name))
+                .await?;
+            let acts: Vec<Act> = acts.map_ok(Act::from).try_collect().await?;
+            for act in &acts {
+                head.add(*act);
+            }
+            Ok(match acts.last() {
+                Some(last) if acts.len() == MOST => last.slot,
+                _ => oldest,
+            })
+        };
+        let (posts, reposts) = futures::try_join!(read(POSTS), read(REPOSTS))?;
+        Ok(posts.max(reposts))
     }
 }

@@ -41,6 +41,12 @@ impl Hidden {
         self.blocked.union(&self.muted).copied()
     }
 
+    /// Learns of more accounts.
+    pub(crate) fn extend(&mut self, more: Self) {
+        self.blocked.extend(more.blocked);
+        self.muted.extend(more.muted);
+    }
+
     /// How many accounts are hidden.
     pub(crate) fn len(&self) -> usize {
         self.blocked.len() + self.muted.len()

@@ -141,6 +141,9 @@ pub(crate) enum Stage {
     Blocks,
     Posts,
     Comments,
+    Likes,
+    Reposts,
+    Bookmarks,
     Mentions,
     Timeline,
     Account,
@@ -149,6 +152,7 @@ pub(crate) enum Stage {
     Requests,
     Outliers,
     Replies,
+    CommentLikes,
     Copies,
     Windows,
     Pending,
@@ -449,11 +453,13 @@ impl Store {
                 self.apply_follows_step().await?,
                 self.apply_posts_step().await?,
                 self.apply_comments_step().await?,
+                self.apply_reactions_step().await?,
+                self.sweep_likes_step().await?,
                 self.merge_step().await?,
                 self.deliver_step().await?,
             ];
             let unfinished = self.coll::<JobDoc>(JOBS).find_one(doc! { "state": "pending" }).await?;
-            if worked == [Progress::Idle; 6] && unfinished.is_none() {
+            if worked == [Progress::Idle; 8] && unfinished.is_none() {
                 return Ok(());
             }
         }

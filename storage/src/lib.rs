@@ -1,7 +1,7 @@
 //! The document model of Rookery on MongoDB: the only crate that names the driver.
 //!
 //! One module per noun owns its documents and the writes that keep its invariants; [`pending`] holds the one protocol by which
-//! children (follows, posts, comments) are applied to their parents. Document types never leave this crate: what passes out are the
+//! children (follows, posts, comments, likes, reposts) are applied to their parents. Document types never leave this crate: what passes out are the
 //! types of `rookery-domain`. Expected outcomes are values, refusals are the domain's enums, and [`Error`] has faults only.
 
 mod bench;
@@ -36,6 +36,7 @@ mod overflow;
 pub mod pending;
 pub mod posts;
 pub mod profiles;
+pub mod reactions;
 mod relations;
 pub mod rename;
 pub mod requests;

@@ -6,10 +6,11 @@
 //! halves a batch that conflicts ([`in_batches`]). *Write first, check after*: every application looks again, in its own transaction, for what
 //! forbids the child.
 //!
-//! Follows, posts and comments each bring one function that applies a batch of their children in one transaction, and nothing else.
+//! Follows, posts, comments and reactions each bring one function that applies a batch of their children in one transaction, and nothing else.
 
 use std::{future::Future, time::Duration};
 
+use bson::{Document, doc};
 use tokio::time::{Instant, timeout_at};
 
 use rookery_domain::pending::halved;
@@ -47,6 +48,41 @@ pub(crate) async fn attempt<T>(once: impl Future<Output = Result<T>>) -> Result<
 const PATIENCE: Duration = Duration::from_millis(150);
 
 impl Store {
+    /// A request's attempt to apply its own child of a post or comment; what it leaves is the applier's. `siblings` are the pending
+    /// children of its parent in the collection `name`; `apply` is one transaction, and says whether it found the child. True if the
+    /// child is applied.
+    ///
+    /// Where others' children wait, the parent is hot and no attempt is made: it would only be in the applier's way. Otherwise a conflict
+    /// is with something that writes the parent once (its delivery, a child of another kind), and a second attempt is worth it, so that
+    /// on a quiet parent everybody sees his own act counted.
+    pub(crate) async fn apply_own_child<F: Future<Output = Result<bool>>>(
+        &self,
+        name: &str,
+        siblings: Document,
+        child: bson::Uuid,
+        apply: impl Fn() -> F,
+    ) -> Result<bool> {
+        let mut others = siblings;
+        others.insert("_id", doc! { "$ne": child });
+        for _ in 0..2 {
+            if self.has_child(name, others.clone()).await? {
+                break;
+            }
+            match attempt(apply()).await? {
+                Attempt::Applied(true) => return Ok(true),
+                Attempt::Applied(false) => break,
+                Attempt::Left => {}
+            }
+        }
+        let is_applied = || async { Ok(!self.has_child(name, doc! { "_id": child, "pending": true }).await?) };
+        self.leave_to_applier(is_applied).await?;
+        is_applied().await
+    }
+
+    async fn has_child(&self, name: &str, these: Document) -> Result<bool> {
+        Ok(self.coll::<Document>(name).find_one(these).projection(doc! { "_id": 1 }).await?.is_some())
+    }
+
     /// Hands what a request left to the applier, and waits a moment for it, so that a caller who alone writes a quiet parent finds its
     /// effect in the next read even where its one attempt met the applier's. It is a wait and not a second attempt: however many
     /// callers there are, nobody but the applier writes the parent. `is_applied` looks at the child.

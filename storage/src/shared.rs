@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 use crate::{
     Result, Store,
-    collections::{POSTS, USERS},
+    collections::{POSTS, REPOSTS, USERS},
     graph::IdDoc,
     heads::Heads,
     relations::Known,
@@ -32,18 +32,18 @@ const OWN_KEPT: Duration = Duration::from_secs(30);
 /// commits after its time was taken.
 const LOOK_BACK: Duration = Duration::from_secs(5);
 
-/// Posts that are still to be delivered, by their author. A refresh replaces what it found, and this process adds its own.
+/// Posts and reposts that are still to be delivered, by who made them. A refresh replaces what it found, and this process adds its own.
 #[derive(Debug, Default)]
 struct Pending {
-    found: HashMap<UserId, Vec<PostId>>,
-    own: HashMap<UserId, Vec<(PostId, Instant)>>,
+    found: HashMap<UserId, Vec<Act>>,
+    own: HashMap<UserId, Vec<(Act, Instant)>>,
 }
 
 /// What a process remembers for all its readers.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     sets: RwLock<Sets>,
-    /// The newest posts of authors who are pulled.
+    /// The newest posts and reposts of accounts who are pulled.
     pub heads: Heads,
     /// Whom readers follow.
     pub known: Known,
@@ -54,7 +54,7 @@ struct Sets {
     celebrities: HashSet<UserId>,
     /// Own flags and clearings so far: a refresh that read before one of them must not undo it.
     celebrity_changes: u64,
-    /// Authors of whom some posts are pulled for good. It only grows.
+    /// Accounts of whom some posts or reposts are pulled for good. It only grows.
     pulled: HashSet<UserId>,
     pulled_seen: Option<Timestamp>,
     pending: Pending,
@@ -83,28 +83,28 @@ impl Shared {
         }
     }
 
-    /// Remembers at once a post of this process that readers must pull for good.
-    pub(crate) fn add_pulled(&self, author: UserId, post: PostId) {
-        self.write().pulled.insert(author);
-        self.heads.add(author, post.0);
+    /// Remembers at once an act of this process that readers must pull for good.
+    pub(crate) fn add_pulled(&self, act: Act) {
+        self.write().pulled.insert(act.actor);
+        self.heads.add(act);
     }
 
-    /// Remembers at once a post of this process that readers must pull until it is delivered.
-    pub(crate) fn add_pending(&self, author: UserId, post: PostId) {
-        self.write().pending.own.entry(author).or_default().push((post, Instant::now()));
+    /// Remembers at once an act of this process that readers must pull until it is delivered.
+    pub(crate) fn add_pending(&self, act: Act) {
+        self.write().pending.own.entry(act.actor).or_default().push((act, Instant::now()));
     }
 
-    /// Of these authors, those of whom some posts are pulled for good, and the acts of all of them that are still to be delivered.
-    pub(crate) fn undelivered<'a>(&self, authors: impl Iterator<Item = &'a UserId>) -> (Vec<UserId>, Vec<Act>) {
+    /// Of these accounts, those of whom some acts are pulled for good, and the acts of all of them that are still to be delivered.
+    pub(crate) fn undelivered<'a>(&self, actors: impl Iterator<Item = &'a UserId>) -> (Vec<UserId>, Vec<Act>) {
         let (mut pulled, mut pending) = (Vec::new(), Vec::new());
         let sets = self.read();
-        for author in authors {
-            if sets.pulled.contains(author) {
-                pulled.push(*author);
+        for actor in actors {
+            if sets.pulled.contains(actor) {
+                pulled.push(*actor);
             }
-            let found = sets.pending.found.get(author).into_iter().flatten();
-            let own = sets.pending.own.get(author).into_iter().flatten().map(|(post, _)| post);
-            pending.extend(found.chain(own).map(|post| Act { slot: post.0, post: *post, actor: *author }));
+            let found = sets.pending.found.get(actor).into_iter().flatten();
+            let own = sets.pending.own.get(actor).into_iter().flatten().map(|(act, _)| act);
+            pending.extend(found.chain(own).copied());
         }
         (pulled, pending)
     }
@@ -118,10 +118,30 @@ struct PulledDoc {
     pulled_since: bson::DateTime,
 }
 
+/// A post or a repost as an act.
 #[derive(Debug, Deserialize)]
-struct UndeliveredDoc {
+pub(crate) struct ActDoc {
+    #[serde(rename = "_id")]
+    id: bson::Uuid,
     post: bson::Uuid,
-    author: bson::Uuid,
+    actor: bson::Uuid,
+}
+
+impl ActDoc {
+    /// The fields of a document of the collection `name`, [`POSTS`] or [`REPOSTS`].
+    pub(crate) fn fields(name: &str) -> Document {
+        if name == POSTS {
+            doc! { "post": "$_id", "actor": "$author.userId" }
+        } else {
+            doc! { "post": "$postId", "actor": "$userId" }
+        }
+    }
+}
+
+impl From<ActDoc> for Act {
+    fn from(doc: ActDoc) -> Self {
+        Self { slot: doc.id.into(), post: PostId(doc.post.into()), actor: UserId(doc.actor.into()) }
+    }
 }
 
 impl Store {
@@ -131,7 +151,7 @@ impl Store {
         self.shared().read().celebrities.contains(&user)
     }
 
-    /// Reads again what other processes may have changed: four queries, each over a partial index as small as its answer.
+    /// Reads again what other processes may have changed: six queries, each over a partial index as small as its answer.
     pub async fn refresh_shared(&self) -> Result<()> {
         let began = now();
         let (changes, seen, refreshed) = {
@@ -141,18 +161,21 @@ impl Store {
         let since = seen.map_or(Timestamp::from_millis(0), |seen| seen.minus(LOOK_BACK));
         // A head that was read before the last refresh is complete down to there.
         let posted = doc! { "delivery.pulledAt": { "$gte": date(refreshed.unwrap_or(began).minus(LOOK_BACK)) } };
-        let (celebrities, pulled, pending, posted) = futures::try_join!(
+        let waiting = doc! { "delivery.state": "pending" };
+        let (celebrities, pulled, pending, pending_reposts, posted, reposted) = futures::try_join!(
             self.ids_where(doc! { "outlier.since": { "$gt": date(Timestamp::from_millis(0)) } }),
             self.newly_pulled(since),
-            self.undelivered_where(doc! { "delivery.state": "pending" }),
-            self.undelivered_where(posted),
+            self.acts_where(POSTS, waiting.clone()),
+            self.acts_where(REPOSTS, waiting),
+            self.acts_where(POSTS, posted.clone()),
+            self.acts_where(REPOSTS, posted),
         )?;
-        let mut found: HashMap<UserId, Vec<PostId>> = HashMap::new();
-        for (author, post) in pending {
-            found.entry(author).or_default().push(post);
+        let mut found: HashMap<UserId, Vec<Act>> = HashMap::new();
+        for act in pending.into_iter().chain(pending_reposts) {
+            found.entry(act.actor).or_default().push(act);
         }
-        for (author, post) in posted {
-            self.shared().heads.add(author, post.0);
+        for act in posted.into_iter().chain(reposted) {
+            self.shared().heads.add(act);
         }
         self.shared().heads.drop_old();
         let mut sets = self.shared().write();
@@ -164,9 +187,9 @@ impl Store {
             sets.pulled.insert(UserId(user.id.into()));
         }
         sets.pending.found = found;
-        sets.pending.own.retain(|_, posts| {
-            posts.retain(|(_, at)| at.elapsed() < OWN_KEPT);
-            !posts.is_empty()
+        sets.pending.own.retain(|_, acts| {
+            acts.retain(|(_, at)| at.elapsed() < OWN_KEPT);
+            !acts.is_empty()
         });
         sets.refreshed = Some(began);
         Ok(())
@@ -183,9 +206,9 @@ impl Store {
         Ok(found.try_collect().await?)
     }
 
-    async fn undelivered_where(&self, filter: Document) -> Result<Vec<(UserId, PostId)>> {
-        let fields = doc! { "_id": 0, "post": "$_id", "author": "$author.userId" };
-        let found = self.coll::<UndeliveredDoc>(POSTS).find(filter).projection(fields).await?;
-        Ok(found.map_ok(|post| (UserId(post.author.into()), PostId(post.post.into()))).try_collect().await?)
+    /// The posts or reposts, as `name` says, that match a filter.
+    async fn acts_where(&self, name: &str, filter: Document) -> Result<Vec<Act>> {
+        let found = self.coll::<ActDoc>(name).find(filter).projection(ActDoc::fields(name)).await?;
+        Ok(found.map_ok(Act::from).try_collect().await?)
     }
 }

@@ -20,6 +20,7 @@ use crate::{
     deletion::Deleting,
     gather::Gather,
     graph::{NewFollow, Standing, Written},
+    reactions::{Granted, Wish},
     sessions::Revoked,
     shared::Shared,
 };
@@ -60,6 +61,7 @@ struct Inner {
     shared: Shared,
     follows: Gather<NewFollow, Written>,
     standings: Gather<Written, Standing>,
+    wishes: Gather<Wish, Granted>,
     revoked: Revoked,
     deleting: Deleting,
 }
@@ -106,6 +108,7 @@ impl Store {
             deleting: Deleting::default(),
             follows: gather(weak, |store, batch| async move { store.write_follows(batch).await }),
             standings: gather(weak, |store, batch| async move { store.standings(batch).await }),
+            wishes: gather(weak, |store, batch| async move { store.grant(batch).await }),
         });
         Ok(Self { inner })
     }
@@ -135,6 +138,11 @@ impl Store {
     /// Where concurrent follows meet to be checked together.
     pub(crate) fn gathered_standings(&self) -> &Gather<Written, Standing> {
         &self.inner.standings
+    }
+
+    /// Where concurrent reactions meet to be written and checked together.
+    pub(crate) fn gathered_wishes(&self) -> &Gather<Wish, Granted> {
+        &self.inner.wishes
     }
 
     /// Whether the database answers.

@@ -1,7 +1,7 @@
 //! Timelines: fan-out on write, and the window that each reader's entries make.
 //!
-//! A post is its own fan-out job: a worker claims it with a lease, reads its author's edges after it is committed, and enters it into
-//! the followers' windows batch by batch ([`Store::deliver_step`]). An entry is a hint without content, one per act: entering it twice is
+//! A post is its own fan-out job, and so is a repost: a worker claims it with a lease, reads the edges of who made it after it is
+//! committed, and enters it into the followers' windows batch by batch ([`Store::deliver_step`]). An entry is a hint without content, one per act: entering it twice is
 //! a no-op, and whether it is shown is decided when it is read. A window is complete down to `completeSince`; a follow brings the
 //! followee's posts down to there ([`Store::merge_step`]), and until it has, readers pull that followee.
 
@@ -19,11 +19,11 @@ use uuid::Uuid;
 
 use crate::{
     Result, Store,
-    collections::{FOLLOWS, POSTS, TIMELINE_ENTRIES, TIMELINES, USERS, timelines::ENTRY_LIVES},
-    error::is_duplicate_key,
+    collections::{FOLLOWS, POSTS, REPOSTS, TIMELINE_ENTRIES, TIMELINES, USERS, timelines::ENTRY_LIVES},
     graph::{FollowDoc, FollowState, IdDoc},
     pending::Progress,
-    posts::{DeliveryState, PostDoc, PostState},
+    posts::{DeliveryDoc, DeliveryState, PostDoc, PostState},
+    reactions::reposts::RepostDoc,
     store::{ANSWER, b, date, now},
 };
 
@@ -37,7 +37,7 @@ const TURN: usize = 5;
 /// Followees of one reader whose posts are merged together: branches of one query.
 const FOLLOWEES: usize = 100;
 
-/// Posts that one step delivers side by side.
+/// Posts, and reposts, that one step delivers side by side.
 const SIDE_BY_SIDE: usize = 4;
 
 /// How long a claim lasts: long against a turn, short against a reader's patience after a crash (who pulls the post meanwhile).
@@ -72,6 +72,12 @@ struct NewEntryDoc {
     at: bson::DateTime,
 }
 
+impl NewEntryDoc {
+    fn new(owner: bson::Uuid, act: Act) -> Self {
+        Self { owner_id: owner, post_id: b(act.post), actor_id: b(act.actor), slot: b(act.slot), at: date(ids::time_of(act.slot)) }
+    }
+}
+
 /// One act in a reader's window.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -79,6 +85,12 @@ pub(crate) struct EntryDoc {
     pub post_id: bson::Uuid,
     pub actor_id: bson::Uuid,
     pub slot: bson::Uuid,
+}
+
+impl From<EntryDoc> for Act {
+    fn from(entry: EntryDoc) -> Self {
+        Self { slot: entry.slot.into(), post: PostId(entry.post_id.into()), actor: UserId(entry.actor_id.into()) }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -97,6 +109,35 @@ impl TimelineDoc {
     }
 }
 
+/// A post or a repost that is being delivered.
+#[derive(Debug, Clone)]
+pub(crate) struct Fanout {
+    /// The collection of its document.
+    name: &'static str,
+    pub act: Act,
+    pub delivery: DeliveryDoc,
+}
+
+impl From<PostDoc> for Fanout {
+    fn from(post: PostDoc) -> Self {
+        Self { name: POSTS, act: Act::post(PostId(post.id.into()), post.author_id()), delivery: post.delivery }
+    }
+}
+
+impl From<RepostDoc> for Fanout {
+    fn from(repost: RepostDoc) -> Self {
+        Self { name: REPOSTS, act: repost.act(), delivery: repost.delivery }
+    }
+}
+
+impl Fanout {
+    /// Its document as long as the claim on it stands.
+    fn held(&self) -> Document {
+        let owner = self.delivery.lease.map(|lease| lease.owner);
+        doc! { "_id": b(self.act.slot), "delivery.lease.owner": owner, "state": wanted(self.name) }
+    }
+}
+
 /// How a turn of one fan-out ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
@@ -104,7 +145,7 @@ pub(crate) enum Turn {
     Done,
     /// There are more followers.
     More,
-    /// Somebody else has the post now, or it was deleted.
+    /// Somebody else has it now, or it was deleted.
     Lost,
 }
 
@@ -112,21 +153,23 @@ impl Store {
     /// One round of a fan-out worker: claims a few posts and delivers a turn of each. The number is that of entries.
     pub async fn deliver_step(&self) -> Result<Progress> {
         let mut claimed = Vec::new();
-        while claimed.len() < SIDE_BY_SIDE
-            && let Some(post) = self.claim_post().await?
-        {
-            claimed.push(post);
+        // Some of each, so that neither waits for the other.
+        for name in [POSTS, REPOSTS] {
+            for _ in 0..SIDE_BY_SIDE {
+                let Some(next) = self.claim(name).await? else { break };
+                claimed.push(next);
+            }
         }
         if claimed.is_empty() {
             return Ok(Progress::Idle);
         }
         // Each for itself: a fault with one holds up nobody else.
         let (mut entered, mut fault) = (0, None);
-        for (post, delivered) in claimed.iter().zip(join_all(claimed.iter().map(|post| self.deliver(post))).await) {
+        for (fanout, delivered) in claimed.iter().zip(join_all(claimed.iter().map(|fanout| self.deliver(fanout))).await) {
             match delivered {
                 Ok(entries) => entered += entries,
                 Err(error) => {
-                    self.back_off(post).await?;
+                    self.back_off(fanout).await?;
                     fault = Some(error);
                 }
             }
@@ -139,11 +182,11 @@ impl Store {
     }
 
     /// Puts a failed fan-out off, for longer each time, and parks it in the end: then it has no `runAfter`.
-    async fn back_off(&self, post: &PostDoc) -> Result<()> {
-        let attempts = post.delivery.attempts;
+    async fn back_off(&self, fanout: &Fanout) -> Result<()> {
+        let attempts = fanout.delivery.attempts;
         let next = if attempts >= ATTEMPTS {
             metrics::counter!("fanout_parked_total").increment(1);
-            tracing::error!(post = %post.id, attempts, "a fan-out is parked: readers go on pulling the post");
+            tracing::error!(act = %fanout.act.slot, attempts, "a fan-out is parked: readers go on pulling the post");
             doc! { "$unset": { "delivery.lease": "", "delivery.runAfter": "" } }
         } else {
             let pause_ms = BACKOFF_MS.saturating_mul(1 << attempts.clamp(0, 16)).min(CLAIM_MS.unsigned_abs());
@@ -152,42 +195,51 @@ impl Store {
                 "$unset": { "delivery.lease": "" },
             }
         };
-        self.coll::<PostDoc>(POSTS).update_one(held(post), next).await?;
+        self.coll::<Document>(fanout.name).update_one(fanout.held(), next).await?;
         Ok(())
     }
 
-    /// Claims the post that has waited longest. The claim is in `runAfter` too: a crashed worker's post comes up again by itself.
-    pub(crate) async fn claim_post(&self) -> Result<Option<PostDoc>> {
+    /// Claims the post that has waited longest.
+    #[cfg(test)]
+    pub(crate) async fn claim_post(&self) -> Result<Option<Fanout>> {
+        self.claim(POSTS).await
+    }
+
+    /// Claims the post or repost that has waited longest. The claim is in `runAfter` too: what a crashed worker had comes up again by
+    /// itself.
+    async fn claim(&self, name: &'static str) -> Result<Option<Fanout>> {
         let at = now();
         let until = at.plus(Duration::from_millis(CLAIM_MS.unsigned_abs()));
-        let due = doc! { "delivery.state": "pending", "delivery.runAfter": { "$lte": date(at) }, "state": "live" };
+        let due = doc! { "delivery.state": "pending", "delivery.runAfter": { "$lte": date(at) }, "state": wanted(name) };
         let claim = doc! {
             "$set": { "delivery.lease": { "owner": bson::Uuid::new(), "until": date(until) }, "delivery.runAfter": date(until) },
             "$inc": { "delivery.attempts": 1 },
         };
-        let claimed = self
-            .coll::<PostDoc>(POSTS)
-            .find_one_and_update(due, claim)
-            .sort(doc! { "delivery.runAfter": 1 })
-            .return_document(ReturnDocument::After)
-            .await?;
-        Ok(claimed)
+        let oldest = doc! { "delivery.runAfter": 1 };
+        if name == POSTS {
+            let posts = self.coll::<PostDoc>(name);
+            let claimed = posts.find_one_and_update(due, claim).sort(oldest).return_document(ReturnDocument::After).await?;
+            return Ok(claimed.map(Fanout::from));
+        }
+        let reposts = self.coll::<RepostDoc>(name);
+        let claimed = reposts.find_one_and_update(due, claim).sort(oldest).return_document(ReturnDocument::After).await?;
+        Ok(claimed.map(Fanout::from))
     }
 
-    /// Delivers one turn of a claimed post. Gives the number of entries.
-    async fn deliver(&self, post: &PostDoc) -> Result<usize> {
+    /// Delivers one turn of what is claimed. Gives the number of entries.
+    async fn deliver(&self, fanout: &Fanout) -> Result<usize> {
         let mut entered = 0;
-        let turn = self.deliver_turn(post, &mut entered).await;
+        let turn = self.deliver_turn(fanout, &mut entered).await;
         metrics::counter!("fanout_entries_total").increment(entered as u64);
-        self.end_turn(post, turn?).await?;
+        self.end_turn(fanout, turn?).await?;
         Ok(entered)
     }
 
-    /// Notes on the post how its turn ended, if the claim still stands.
-    pub(crate) async fn end_turn(&self, post: &PostDoc, turn: Turn) -> Result<()> {
+    /// Notes on the document how its turn ended, if the claim still stands.
+    pub(crate) async fn end_turn(&self, fanout: &Fanout, turn: Turn) -> Result<()> {
         let next = match turn {
             Turn::Done => {
-                let lag = now().since(ids::time_of(post.id.into()));
+                let lag = now().since(ids::time_of(fanout.act.slot));
                 metrics::histogram!("fanout_lag_seconds").record(lag.as_secs_f64());
                 doc! {
                     "$set": { "delivery.state": "delivered" },
@@ -199,35 +251,35 @@ impl Store {
             }
             Turn::Lost => return Ok(()),
         };
-        self.coll::<PostDoc>(POSTS).update_one(held(post), next).await?;
+        self.coll::<Document>(fanout.name).update_one(fanout.held(), next).await?;
         Ok(())
     }
 
-    async fn deliver_turn(&self, post: &PostDoc, entered: &mut usize) -> Result<Turn> {
-        let (author, slot) = (post.author.user_id, post.id);
-        let mut next = if let Some(seq) = post.delivery.cursor {
+    async fn deliver_turn(&self, fanout: &Fanout, entered: &mut usize) -> Result<Turn> {
+        let actor = b(fanout.act.actor);
+        let mut next = if let Some(seq) = fanout.delivery.cursor {
             seq + 1
         } else {
             // The edges without a `seq` first: one that gets its `seq` meanwhile is found again above.
-            let owners = self.pending_owners(author).await?;
+            let owners = self.pending_owners(actor).await?;
             for owners in owners.chunks(usize::try_from(BATCH).unwrap_or(1)) {
-                *entered += self.enter(owners, author, slot).await?;
+                *entered += self.enter(owners, fanout.act).await?;
             }
             1
         };
         for _ in 0..TURN {
             // Read before the edges: a follower counted later was pending when this turn began, or follows a post that was there already.
-            let last = self.follower_seq(author).await?;
+            let last = self.follower_seq(actor).await?;
             if next > last {
                 return Ok(Turn::Done);
             }
-            let owners = self.counted_owners(author, next).await?;
-            *entered += self.enter(&owners, author, slot).await?;
+            let owners = self.counted_owners(actor, next).await?;
+            *entered += self.enter(&owners, fanout.act).await?;
             next += BATCH;
             if next > last {
                 return Ok(Turn::Done);
             }
-            if !self.advance(post, next - 1).await? {
+            if !self.advance(fanout, next - 1).await? {
                 return Ok(Turn::Lost);
             }
         }
@@ -270,30 +322,43 @@ impl Store {
     }
 
     /// Notes how far a fan-out has come, if the claim still stands, and renews it.
-    pub(crate) async fn advance(&self, post: &PostDoc, cursor: i64) -> Result<bool> {
+    pub(crate) async fn advance(&self, fanout: &Fanout, cursor: i64) -> Result<bool> {
         let until = date(now().plus(Duration::from_millis(CLAIM_MS.unsigned_abs())));
         let set = doc! { "$set": { "delivery.cursor": cursor, "delivery.lease.until": until, "delivery.runAfter": until } };
-        Ok(self.coll::<PostDoc>(POSTS).update_one(held(post), set).await?.matched_count == 1)
+        Ok(self.coll::<Document>(fanout.name).update_one(fanout.held(), set).await?.matched_count == 1)
     }
 
     /// Enters one act into windows. Entering it again is a no-op.
-    pub(crate) async fn enter(&self, owners: &[bson::Uuid], actor: bson::Uuid, post: bson::Uuid) -> Result<usize> {
-        let at = date(ids::time_of(post.into()));
-        let entries =
-            owners.iter().map(|owner| NewEntryDoc { owner_id: *owner, post_id: post, actor_id: actor, slot: post, at }).collect();
-        self.insert_entries(entries).await
+    pub(crate) async fn enter(&self, owners: &[bson::Uuid], act: Act) -> Result<usize> {
+        self.insert_entries(owners.iter().map(|owner| NewEntryDoc::new(*owner, act)).collect()).await
     }
 
     async fn insert_entries(&self, entries: Vec<NewEntryDoc>) -> Result<usize> {
         if entries.is_empty() {
             return Ok(0);
         }
-        match self.coll::<NewEntryDoc>(TIMELINE_ENTRIES).insert_many(&entries).ordered(false).await {
-            Ok(_) => Ok(entries.len()),
-            // Entered by an earlier attempt.
-            Err(error) if is_duplicate_key(&error) => Ok(entries.len()),
-            Err(error) => Err(error.into()),
+        // What is there was entered by an earlier attempt, or is of a repost of the same post that was taken back since: its entry
+        // becomes the new one's. Never the other way round, for a slow fan-out may still be entering the old one.
+        let there = self.insert_unless_there(TIMELINE_ENTRIES, &entries).await?;
+        let reposts = there.into_iter().filter_map(|at| entries.get(at)).filter(|entry| entry.slot != entry.post_id);
+        let again: Vec<&NewEntryDoc> = reposts.collect();
+        let mut by_act: HashMap<Act, Vec<bson::Uuid>> = HashMap::new();
+        for entry in &again {
+            let act = Act { slot: entry.slot.into(), post: PostId(entry.post_id.into()), actor: UserId(entry.actor_id.into()) };
+            by_act.entry(act).or_default().push(entry.owner_id);
         }
+        let mut left = false;
+        for (Act { slot, post, actor }, owners) in by_act {
+            let all = owners.len() as u64;
+            let older = doc! { "ownerId": { "$in": owners }, "postId": b(post), "actorId": b(actor), "slot": { "$lt": b(slot) } };
+            let newer = doc! { "$set": { "slot": b(slot), "at": date(ids::time_of(slot)) } };
+            left |= self.coll::<Document>(TIMELINE_ENTRIES).update_many(older, newer).await?.matched_count < all;
+        }
+        if left {
+            // A reader may have dropped the older one between the two; of the others this is a no-op.
+            self.insert_unless_there(TIMELINE_ENTRIES, &again).await?;
+        }
+        Ok(entries.len())
     }
 
     /// One round of the worker that brings followees' recent posts into the windows of new followers. The number is that of follows.
@@ -306,11 +371,11 @@ impl Store {
         if edges.is_empty() {
             return Ok(Progress::Idle);
         }
-        // Followees who never posted need no reading. Posts not counted yet are asked for first: one that is counted between the two
+        // Followees who never posted or reposted need no reading. Posts not counted yet are asked for first: one that is counted between the two
         // reads is seen by the second.
         let followees: HashSet<bson::Uuid> = edges.iter().map(|edge| edge.followee_id).collect();
         let uncounted = self.authors_with_uncounted_posts().await?;
-        let silent = doc! { "_id": { "$in": followees.into_iter().collect::<Vec<_>>() }, "postSeq": 0 };
+        let silent = doc! { "_id": { "$in": followees.into_iter().collect::<Vec<_>>() }, "postSeq": 0, "repostsSince": { "$exists": false } };
         let silent = self.coll::<IdDoc>(USERS).find(silent).projection(doc! { "_id": 1 }).await?;
         let silent: HashSet<bson::Uuid> = silent.map_ok(|user| user.id).try_collect().await?;
         let (silent, others): (Vec<FollowDoc>, Vec<FollowDoc>) =
@@ -351,33 +416,52 @@ impl Store {
         self.mark_merged(edges).await
     }
 
-    /// A batch of the followees' posts, oldest first, from an id on; but for those that are pulled for good, which stay pulled. The second
-    /// value is where the next batch begins, if there may be one.
+    /// A batch of the followees' posts and reposts, oldest first, from a slot on; but for those that are pulled for good, which stay
+    /// pulled. The second value is where the next batch begins, if there may be one.
     pub(crate) async fn acts_to_merge(&self, edges: &[FollowDoc], from: Uuid) -> Result<(Vec<Act>, Option<Uuid>)> {
-        let branch = |edge: &FollowDoc| doc! { "author.userId": edge.followee_id, "_id": { "$gte": b(from) } };
+        let fields = doc! { "actor": "$author.userId", "post": "$_id", "state": 1, "delivery": "$delivery.state" };
+        let posts = self.some_to_merge(POSTS, "author.userId", fields, edges, from);
+        let fields = doc! { "actor": "$userId", "post": "$postId", "author": "$authorId", "delivery": "$delivery.state" };
+        let reposts = self.some_to_merge(REPOSTS, "userId", fields, edges, from);
+        let ((posts, posts_end), (reposts, reposts_end)) = futures::try_join!(posts, reposts)?;
+        // Where one of the two was cut short, the other knows more than it does.
+        let next = posts_end.into_iter().chain(reposts_end).min();
+        // A repost that is taken back, and not applied yet, may be wanted again as it is; one of one's own post goes to nobody.
+        let wanted = |doc: &MergeDoc| {
+            doc.state != Some(PostState::Deleted) && doc.delivery != DeliveryState::Pull && doc.author != Some(doc.actor)
+        };
+        let acts = posts.into_iter().chain(reposts).filter(wanted).map(|doc| Act {
+            slot: doc.id.into(),
+            post: PostId(doc.post.into()),
+            actor: UserId(doc.actor.into()),
+        });
+        let mut acts: Vec<Act> = acts.filter(|act| next.is_none_or(|next| act.slot < next)).collect();
+        acts.sort_unstable_by_key(|act| act.slot);
+        Ok((acts, next))
+    }
+
+    /// The followees' documents in one collection from an id on, and where the next batch begins, if there may be one.
+    async fn some_to_merge(
+        &self,
+        name: &str,
+        actor: &str,
+        fields: Document,
+        edges: &[FollowDoc],
+        from: Uuid,
+    ) -> Result<(Vec<MergeDoc>, Option<Uuid>)> {
+        let branch = |edge: &FollowDoc| doc! { actor: edge.followee_id, "_id": { "$gte": b(from) } };
         let branches: Vec<Document> = edges.iter().map(branch).collect();
-        let fields = doc! { "author": "$author.userId", "state": 1, "delivery": "$delivery.state" };
-        let posts = self.coll::<MergeDoc>(POSTS);
-        let found =
-            posts.find(doc! { "$or": branches }).sort(doc! { "_id": 1 }).limit(BATCH).batch_size(ANSWER).projection(fields).await?;
-        let found: Vec<MergeDoc> = found.try_collect().await?;
+        let acts = self.coll::<MergeDoc>(name);
+        let found = acts.find(doc! { "$or": branches }).sort(doc! { "_id": 1 }).limit(BATCH).batch_size(ANSWER);
+        let found: Vec<MergeDoc> = found.projection(fields).await?.try_collect().await?;
         let full = i64::try_from(found.len()) == Ok(BATCH);
         let next = found.last().filter(|_| full).map(|last| Uuid::from_u128(Uuid::from(last.id).as_u128() + 1));
-        let wanted = found.into_iter().filter(|post| post.state == PostState::Live && post.delivery != DeliveryState::Pull);
-        let act = |post: MergeDoc| Act { slot: post.id.into(), post: PostId(post.id.into()), actor: UserId(post.author.into()) };
-        Ok((wanted.map(act).collect(), next))
+        Ok((found, next))
     }
 
     /// Enters acts of followees into the follower's window.
     pub(crate) async fn merge_acts(&self, follower: UserId, acts: &[Act]) -> Result<usize> {
-        let entry = |act: &Act| NewEntryDoc {
-            owner_id: b(follower),
-            post_id: b(act.post),
-            actor_id: b(act.actor),
-            slot: act.slot.into(),
-            at: date(ids::time_of(act.slot)),
-        };
-        self.insert_entries(acts.iter().map(entry).collect()).await
+        self.insert_entries(acts.iter().map(|act| NewEntryDoc::new(b(follower), *act)).collect()).await
     }
 
     /// Marks edges merged, those that are still the follows that the posts were read for. Before that it says that their followers'
@@ -421,6 +505,27 @@ impl Store {
             .projection(doc! { "_id": 0, "postId": 1, "actorId": 1, "slot": 1 })
             .await?;
         Ok(found.try_collect().await?)
+    }
+
+    /// Removes entries of reposts that are gone for good.
+    pub(crate) async fn drop_acts(&self, reader: UserId, acts: &[Act]) -> Result<()> {
+        // By the slot too: a newer repost of the same post may have taken the entry over meanwhile.
+        for act in acts {
+            let dead = doc! {
+                "ownerId": b(reader), "postId": b(act.post), "actorId": b(act.actor), "slot": b(act.slot),
+            };
+            self.coll::<EntryDoc>(TIMELINE_ENTRIES).delete_one(dead).await?;
+        }
+        Ok(())
+    }
+
+    /// A reader's entries of some posts: one for each account that brought one of them.
+    pub(crate) async fn entries_of(&self, reader: UserId, posts: &[PostId]) -> Result<Vec<EntryDoc>> {
+        let posts: Vec<bson::Uuid> = posts.iter().copied().map(b).collect();
+        let these = doc! { "ownerId": b(reader), "postId": { "$in": posts } };
+        let entries = self.coll::<EntryDoc>(TIMELINE_ENTRIES);
+        let found = entries.find(these).batch_size(ANSWER);
+        Ok(found.projection(doc! { "_id": 0, "postId": 1, "actorId": 1, "slot": 1 }).await?.try_collect().await?)
     }
 
     /// Removes entries of posts that are gone for good. Those of authors no longer followed stay: a follow may bring them back.
@@ -483,11 +588,14 @@ impl Store {
         Ok(())
     }
 
-    /// How many posts wait for delivery, and how many of them are parked.
+    /// How many posts and reposts wait for delivery, and how many of them are parked.
     pub async fn fanout_backlog(&self) -> Result<(u64, u64)> {
-        let posts = self.coll::<Document>(POSTS);
-        let waiting = posts.count_documents(doc! { "delivery.state": "pending" }).await?;
-        let parked = posts.count_documents(doc! { "delivery.state": "pending", "delivery.runAfter": { "$exists": false } }).await?;
+        let (mut waiting, mut parked) = (0, 0);
+        for name in [POSTS, REPOSTS] {
+            let acts = self.coll::<Document>(name);
+            waiting += acts.count_documents(doc! { "delivery.state": "pending" }).await?;
+            parked += acts.count_documents(doc! { "delivery.state": "pending", "delivery.runAfter": { "$exists": false } }).await?;
+        }
         Ok((waiting, parked))
     }
 }
@@ -501,19 +609,22 @@ pub(crate) fn window_start(reader: UserId, timeline: Option<TimelineDoc>, at: Ti
     trimmed.max(ids::floor_at(at.minus(ENTRY_LIVES.saturating_sub(RUN_OUT_MARGIN))))
 }
 
-/// The post as long as the claim on it stands.
-fn held(post: &PostDoc) -> Document {
-    let owner = post.delivery.lease.map(|lease| lease.owner);
-    doc! { "_id": post.id, "delivery.lease.owner": owner, "state": "live" }
+/// The state of what is to be delivered from a collection.
+fn wanted(name: &str) -> &'static str {
+    if name == POSTS { "live" } else { "active" }
 }
 
-/// What the merger needs of a post.
+/// What the merger needs of a post or a repost.
 #[derive(Debug, Deserialize)]
 struct MergeDoc {
     #[serde(rename = "_id")]
     id: bson::Uuid,
-    author: bson::Uuid,
-    state: PostState,
+    actor: bson::Uuid,
+    post: bson::Uuid,
+    /// Of a repost: whose post it is.
+    author: Option<bson::Uuid>,
+    /// Of a post.
+    state: Option<PostState>,
     delivery: DeliveryState,
 }
 

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// A list whose length nobody counts is taken to have so many items: lists are mostly short, and the slices of a longer one soon fit.
-const ABOUT: i64 = 300;
+pub(crate) const ABOUT: i64 = 300;
 
 /// A list of edges that belong to one account.
 #[derive(Debug, Clone)]

@@ -117,8 +117,13 @@ async fn step(store: &Store) -> Result<bool> {
 
 /// One step of each applier. True: there was nothing to do.
 async fn apply(store: &Store) -> Result<bool> {
-    let steps = [store.apply_follows_step().await?, store.apply_posts_step().await?, store.apply_comments_step().await?];
-    Ok(steps == [Progress::Idle; 3])
+    let steps = [
+        store.apply_follows_step().await?,
+        store.apply_posts_step().await?,
+        store.apply_comments_step().await?,
+        store.apply_reactions_step().await?,
+    ];
+    Ok(steps == [Progress::Idle; 4])
 }
 
 /// One step of what brings posts into windows. True: there was nothing to do.

@@ -70,9 +70,9 @@ pub struct CommentResponse {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = CommentCounts)]
 pub struct CommentCountsResponse {
-    likes: i64,
+    pub(super) likes: i64,
     /// Direct replies, without deleted ones.
-    replies: i64,
+    pub(super) replies: i64,
 }
 
 /// Comments under a post, or replies to a comment.

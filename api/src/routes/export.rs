@@ -6,9 +6,10 @@ use actix_web::{
 };
 use futures::TryStreamExt as _;
 use rookery_domain::{
-    SessionId, Timestamp, UserId,
+    CommentId, PostId, SessionId, Timestamp, UserId,
     credentials::Session,
     export::{Edge, Export},
+    reactions::{Reaction, Target},
 };
 use rookery_storage::Store;
 use serde::Serialize;
@@ -41,6 +42,12 @@ pub enum ExportLineResponse {
     Post(Box<PostResponse>),
     /// A comment of the caller.
     Comment(Box<CommentResponse>),
+    /// A post or a comment that the caller likes.
+    Like(ExportedReaction),
+    /// A post that the caller has reposted.
+    Repost(ExportedReaction),
+    /// A post that the caller has bookmarked.
+    Bookmark(ExportedReaction),
 }
 
 /// The account as only its owner sees it.
@@ -79,6 +86,32 @@ pub struct ExportedEdge {
     requested: bool,
 }
 
+/// A reaction to a post or a comment.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExportedReaction {
+    /// The post; absent where it is to a comment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = Uuid, nullable = false)]
+    post_id: Option<PostId>,
+    /// The comment; absent where it is to a post.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = Uuid, nullable = false)]
+    comment_id: Option<CommentId>,
+    #[schema(value_type = String, format = DateTime)]
+    since: Timestamp,
+}
+
+impl From<Reaction> for ExportedReaction {
+    fn from(reaction: Reaction) -> Self {
+        let (post_id, comment_id) = match reaction.target {
+            Target::Post(post) => (Some(post), None),
+            Target::Comment(comment) => (None, Some(comment)),
+        };
+        Self { post_id, comment_id, since: reaction.since }
+    }
+}
+
 impl From<Edge> for ExportedEdge {
     fn from(edge: Edge) -> Self {
         Self { user_id: edge.user, since: edge.since, requested: edge.requested }
@@ -105,6 +138,9 @@ impl From<Export> for ExportLineResponse {
             Export::Mute(edge) => Self::Mute(edge.into()),
             Export::Post(post) => Self::Post(Box::new((*post).into())),
             Export::Comment(comment) => Self::Comment(Box::new((*comment).into())),
+            Export::Like(reaction) => Self::Like(reaction.into()),
+            Export::Repost(reaction) => Self::Repost(reaction.into()),
+            Export::Bookmark(reaction) => Self::Bookmark(reaction.into()),
         }
     }
 }
@@ -114,7 +150,8 @@ const LINES: usize = 32;
 
 /// Export everything held on one's account
 ///
-/// JSON lines (`{"type", "data"}`), streamed as they are read: the account first, then sessions, follows, followers, blocks, posts and comments. Whoever
+/// JSON lines (`{"type", "data"}`), streamed as they are read: the account first, then sessions, follows, followers, blocks, mutes, posts, comments, likes,
+/// reposts and bookmarks. Whoever
 /// reads slowly gets what is there when it is read. A stream that breaks off ends without the last chunk.
 #[utoipa::path(tag = "users", responses(
     (status = 200, description = "Everything, one thing to a line", body = ExportLineResponse, content_type = "application/x-ndjson"),

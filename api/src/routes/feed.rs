@@ -34,7 +34,7 @@ pub struct FeedItemResponse {
 #[schema(as = FeedReason)]
 pub struct ReasonResponse {
     r#type: ReasonValue,
-    /// The accounts that brought it, newest first, at most 5.
+    /// The accounts that brought it: its author, or those who reposted it, newest first, at most 5.
     by: Vec<UserSummaryResponse>,
 }
 
@@ -61,9 +61,10 @@ page_of! {
 
 /// Read the home feed
 ///
-/// The posts of the accounts that the caller follows now and the caller's own, newest first, each once, down to the very first one. One's
-/// own posts are there at once, those of others within a second. Whatever is deleted, or no longer followed, is gone from the next
-/// read.
+/// The posts of the accounts that the caller follows now and the caller's own, and what these accounts or the caller have reposted, newest
+/// first, each post once, down to the very first one. A post by somebody whom the caller does not follow stands at the time of its first
+/// repost by an account that the caller follows now, or by the caller. Whatever is deleted, taken back, or no longer followed, is gone
+/// from the next read.
 #[utoipa::path(tag = "feed", params(ListParams), responses(
     (status = 200, description = "A page of the feed", body = FeedPage, headers(
         ("X-Feed-Model" = String, description = "How new posts are delivered: `hybrid`, `push` or `pull`"),

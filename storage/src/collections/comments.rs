@@ -30,6 +30,12 @@ pub(super) const COMMENTS: Collection = Collection {
                 ("editedAt", date()),
                 // When a hidden tombstone may go.
                 ("purgeAt", date()),
+                // The last number given to its likes; none before the first.
+                ("likeSeq", count()),
+                // It is deleted, and its likes are still to be removed.
+                ("likesLeft", doc! { "enum": [true] }),
+                // When it last came back into the newest comments of its post: written so that a like counted meanwhile conflicts.
+                ("keptAt", date()),
             ],
         )
     },
@@ -44,6 +50,7 @@ pub(super) const COMMENTS: Collection = Collection {
             // A partial index serves only queries that say something about its leading key.
             partial(doc! { "pending": 1, "postId": 1, "depth": 1, "_id": 1 }, doc! { "pending": true }),
             partial(doc! { "purgeAt": 1 }, doc! { "purgeAt": { "$exists": true } }),
+            partial(doc! { "likesLeft": 1 }, doc! { "likesLeft": true }),
         ]
     },
 };

@@ -10,6 +10,7 @@ mod idempotency;
 mod jobs;
 mod operations;
 pub(crate) mod posts;
+mod reactions;
 mod sessions;
 pub(crate) mod timelines;
 mod users;
@@ -33,6 +34,12 @@ pub const MUTES: &str = "mutes";
 pub const POSTS: &str = "posts";
 /// Comments.
 pub const COMMENTS: &str = "comments";
+/// Likes of posts and of comments.
+pub const LIKES: &str = "likes";
+/// Reposts.
+pub const REPOSTS: &str = "reposts";
+/// Bookmarks.
+pub const BOOKMARKS: &str = "bookmarks";
 /// Acts in readers' windows: one post by one actor to a document.
 pub const TIMELINE_ENTRIES: &str = "timeline_entries";
 /// How far down each reader's window is complete.
@@ -72,6 +79,9 @@ pub const ALL: &[Collection] = &[
     timelines::TIMELINE_ENTRIES,
     timelines::TIMELINES,
     comments::COMMENTS,
+    reactions::LIKES,
+    reactions::REPOSTS,
+    reactions::BOOKMARKS,
     idempotency::IDEMPOTENCY_KEYS,
     sessions::SESSIONS,
     sessions::LOGIN_ATTEMPTS,

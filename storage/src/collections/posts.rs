@@ -29,6 +29,9 @@ pub(super) const POSTS: Collection = Collection {
                 // The n-th post of its author, while the author counts it.
                 ("seq", int_from(1)),
                 ("editedAt", date()),
+                // The last numbers given to its likes and reposts; none before the first.
+                ("likeSeq", count()),
+                ("repostSeq", count()),
             ],
         )
     },
@@ -72,8 +75,8 @@ fn recent_comment() -> Document {
     )
 }
 
-/// The post is its own fan-out job.
-fn delivery() -> Document {
+/// A post or a repost is its own fan-out job.
+pub(super) fn delivery() -> Document {
     object(
         [("state", one_of(["pull", "pending", "delivered"])), ("attempts", count())],
         [
@@ -81,7 +84,7 @@ fn delivery() -> Document {
             ("cursor", int_from(0)),
             ("lease", object([("owner", id()), ("until", date())], [])),
             ("runAfter", date()),
-            // The author, while readers pull the post: until it is delivered, or for good.
+            // Who made it, while readers pull it: until it is delivered, or for good.
             ("pull", id()),
             // When it was inserted, where it is pulled for good.
             ("pulledAt", date()),

@@ -18,7 +18,7 @@ pub(super) const TIMELINE_ENTRIES: Collection = Collection {
                 ("ownerId", id()),
                 ("postId", id()),
                 ("actorId", id()),
-                // The act's place in the feed: the id of the post.
+                // The act's place in the feed: the id of the post, or of the repost.
                 ("slot", id()),
                 ("at", date()),
             ],

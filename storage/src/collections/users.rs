@@ -37,6 +37,8 @@ pub(super) const USERS: Collection = Collection {
                 ("opening", int_from(1)),
                 // Set before the first post that readers pull for good.
                 ("pulledSince", date()),
+                // Set before its first repost: whoever follows it has more to merge than its posts.
+                ("repostsSince", date()),
                 ("outlier", object([("state", one_of(["building", "ready"])), ("since", date())], [])),
             ],
         )

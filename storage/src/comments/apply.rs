@@ -13,7 +13,7 @@ use bson::{Document, doc};
 use futures::TryStreamExt as _;
 use mongodb::ClientSession;
 use rookery_domain::{
-    CommentId, PostId, UserId,
+    CommentId, UserId,
     comments::{
         RECENT_KEPT, TOMBSTONE_KEPT, missing_from_subset,
         tree::{Moved, Settled, Tree},
@@ -28,7 +28,7 @@ use crate::{
     pending::{Progress, in_batches},
     posts::RecentCommentDoc,
     seq_page::first_span,
-    store::{b, commit, date, now},
+    store::{ANSWER, b, commit, date, now, until_no_conflict},
 };
 
 /// Comments in one transaction: enough that a hot post costs few updates, few enough that a transaction stays within milliseconds.
@@ -105,21 +105,36 @@ impl Store {
         // Also one that itself is hidden, or not applied yet, and may be shown again.
         let answered = comments.distinct("parentId", doc! { "parentId": { "$in": &found } }).await?;
         // A request that read it while it was live has found by now that it is not, and withdrawn its reply: nothing can be added.
-        let gone = doc! { "_id": { "$in": &found, "$nin": &answered }, "purgeAt": { "$lte": date(at) } };
+        let gone = doc! {
+            "_id": { "$in": &found, "$nin": &answered }, "purgeAt": { "$lte": date(at) }, "likesLeft": { "$exists": false },
+        };
         comments.delete_many(gone).await?;
         let later = doc! { "$set": { "purgeAt": date(at.plus(TOMBSTONE_KEPT)) } };
         comments.update_many(doc! { "_id": { "$in": answered }, "purgeAt": { "$lte": date(at) } }, later).await?;
         Ok(Progress::Did(found.len()))
     }
 
-    /// Deletes up to `limit` comments of a post that is deleted, and says how many.
-    pub async fn sweep_comments(&self, post: PostId, limit: i64) -> Result<usize> {
+    /// Deletes up to `limit` comments of posts that are deleted, those without likes, and likes of the others; says how many documents
+    /// that were.
+    pub(crate) async fn sweep_comments(&self, posts: &[bson::Uuid], limit: i64) -> Result<usize> {
         let comments = self.coll::<IdDoc>(collections::COMMENTS);
-        let found = comments.find(doc! { "postId": b(post) }).limit(limit).projection(doc! { "_id": 1 }).await?;
+        let found = comments
+            .find(doc! { "postId": { "$in": posts } })
+            .limit(limit)
+            .batch_size(ANSWER)
+            .projection(doc! { "_id": 1 })
+            .await?;
         let found: Vec<bson::Uuid> = found.map_ok(|comment| comment.id).try_collect().await?;
-        if !found.is_empty() {
-            comments.delete_many(doc! { "_id": { "$in": &found } }).await?;
+        if found.is_empty() {
+            return Ok(0);
         }
+        // Likes first: nothing would lead to those of a comment that is gone.
+        let likes = self.sweep_edges(collections::LIKES, "targetId", &found).await?;
+        if likes > 0 {
+            return Ok(likes);
+        }
+        let gone = doc! { "_id": { "$in": &found } };
+        until_no_conflict(async || Ok(comments.delete_many(gone.clone()).await?)).await?;
         Ok(found.len())
     }
 
@@ -226,9 +241,16 @@ impl Store {
             comments.update_many(doc! { "_id": { "$in": ids } }, number).session(&mut *session).await?;
         }
         let purge_at = date(now().plus(TOMBSTONE_KEPT));
-        let gone = doc! { "text": "", "author": "", "editedAt": "", "pending": "" };
+        if !settled.buried.is_empty() {
+            // Their likes go by and by; who likes one meanwhile finds no live comment.
+            let left = doc! { "$cond": [{ "$gt": ["$counters.likes", 0] }, true, "$$REMOVE"] };
+            let bury = vec![
+                doc! { "$set": { "state": "tombstone", "counters.likes": 0, "likesLeft": left } },
+                doc! { "$unset": ["text", "author", "editedAt", "pending"] },
+            ];
+            comments.update_many(doc! { "_id": { "$in": uuids(&settled.buried) } }, bury).session(&mut *session).await?;
+        }
         let writes = [
-            (&settled.buried, doc! { "$set": { "state": "tombstone" }, "$unset": gone }),
             (&settled.hidden, doc! { "$set": { "purgeAt": purge_at }, "$unset": { "seq": "" } }),
             (&settled.cleared, doc! { "$unset": { "pending": "" } }),
         ];
@@ -246,6 +268,9 @@ impl Store {
             comments.update_many(doc! { "_id": { "$in": uuids(&ids) } }, add).session(&mut *session).await?;
         }
         if !settled.dropped.is_empty() {
+            // They lived for a moment: their likes are few.
+            let likes = doc! { "targetId": { "$in": uuids(&settled.dropped) } };
+            self.coll::<Document>(collections::LIKES).delete_many(likes).session(&mut *session).await?;
             comments.delete_many(doc! { "_id": { "$in": uuids(&settled.dropped) } }).session(&mut *session).await?;
         }
         Ok(())
@@ -319,6 +344,12 @@ impl Store {
                 found.extend(recent(&comment)?);
             }
             (below, span) = (from, span.saturating_mul(2));
+        }
+        if !found.is_empty() {
+            // A like that is counted at the same time knows nothing of this copy: both must not commit.
+            let ids: Vec<bson::Uuid> = found.iter().map(|comment| comment.id).collect();
+            let kept = doc! { "$set": { "keptAt": date(now()) } };
+            self.comment_coll().update_many(doc! { "_id": { "$in": ids } }, kept).session(session).await?;
         }
         Ok(found)
     }

@@ -463,9 +463,9 @@ async fn the_comments_of_a_deleted_post_are_swept_in_bounded_batches() {
     }
     world.delete_post().await;
     let swept = [
-        world.store().sweep_comments(world.post, 3).await.unwrap(),
-        world.store().sweep_comments(world.post, 3).await.unwrap(),
-        world.store().sweep_comments(world.post, 3).await.unwrap(),
+        world.store().sweep_comments(&[b(world.post)], 3).await.unwrap(),
+        world.store().sweep_comments(&[b(world.post)], 3).await.unwrap(),
+        world.store().sweep_comments(&[b(world.post)], 3).await.unwrap(),
     ];
     assert_eq!((swept, world.all().await.len()), ([3, 2, 0], 0));
 }

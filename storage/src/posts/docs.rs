@@ -85,7 +85,7 @@ pub(crate) struct RecentCommentDoc {
     pub replies: i64,
 }
 
-/// How far a post has come to the timelines of its readers.
+/// How far a post or a repost has come to the timelines of its readers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DeliveryDoc {
@@ -99,7 +99,7 @@ pub(crate) struct DeliveryDoc {
     /// When a worker may claim it; none once it is delivered, pulled for good, or parked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_after: Option<bson::DateTime>,
-    /// The author, while readers pull the post.
+    /// Who made it, while readers pull it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pull: Option<bson::Uuid>,
     /// When it was inserted, if it is pulled for good: the id may be older.
@@ -164,6 +164,36 @@ pub(super) struct PostSeqDoc {
     pub post_seq: i64,
 }
 
+impl DeliveryDoc {
+    /// That of a new act of `actor`.
+    pub(crate) fn new(actor: bson::Uuid, delivery: Delivery) -> Self {
+        let at = date(now());
+        Self {
+            state: match delivery {
+                Delivery::Pull => DeliveryState::Pull,
+                Delivery::Push => DeliveryState::Pending,
+            },
+            run_after: (delivery == Delivery::Push).then_some(at),
+            pull: Some(actor),
+            pulled_at: (delivery == Delivery::Pull).then_some(at),
+            ..Self::done()
+        }
+    }
+
+    /// That of an act which goes to nobody.
+    pub(crate) const fn done() -> Self {
+        Self {
+            state: DeliveryState::Delivered,
+            attempts: 0,
+            cursor: None,
+            lease: None,
+            run_after: None,
+            pull: None,
+            pulled_at: None,
+        }
+    }
+}
+
 impl PostDoc {
     pub(crate) fn is_live(&self) -> bool {
         self.state == PostState::Live
@@ -194,18 +224,7 @@ impl NewPost {
             counters: PostCountersDoc::default(),
             comment_seq: 0,
             recent_comments: Vec::new(),
-            delivery: DeliveryDoc {
-                state: match delivery {
-                    Delivery::Pull => DeliveryState::Pull,
-                    Delivery::Push => DeliveryState::Pending,
-                },
-                attempts: 0,
-                cursor: None,
-                lease: None,
-                run_after: (delivery == Delivery::Push).then_some(at),
-                pull: Some(writer.id),
-                pulled_at: (delivery == Delivery::Pull).then(|| date(now())),
-            },
+            delivery: DeliveryDoc::new(writer.id, delivery),
             state: PostState::Live,
             pending: Some(true),
             seq: None,

@@ -6,6 +6,7 @@
 //! what is not delivered is pulled.
 
 mod docs;
+mod seen;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -16,6 +17,7 @@ use rookery_domain::{
     CommentId, Handle, Limit, Page, PostId, Timestamp, UserId,
     comments::{Comment, RECENT_KEPT, RECENT_SHOWN},
     fanout::{self, Delivery},
+    feed::Act,
     page::TimeCursor,
     pending::{Step, step},
     post::{Post, PostCounts, PostViewer, Visibility, may_see},
@@ -27,9 +29,10 @@ pub(crate) use self::docs::{
     AuthorDoc, DeliveryDoc, DeliveryState, PostCountersDoc, PostDoc, PostState, RecentCommentDoc, VisibilityDoc,
 };
 use self::docs::{PendingDoc, PostSeqDoc, WriterDoc};
+pub(crate) use self::seen::SeenPost;
 use crate::{
     Result, Store,
-    collections::{POSTS, USERS},
+    collections::{BOOKMARKS, LIKES, POSTS, REPOSTS, USERS},
     error::is_duplicate_key,
     hidden::Hidden,
     pending::{Attempt, Progress, attempt, in_batches},
@@ -44,7 +47,7 @@ const STEP: i64 = 500;
 /// Posts of one author that one transaction counts.
 const BATCH: usize = 100;
 
-/// Comments of one deleted post that one step removes.
+/// Comments of deleted posts that one step removes.
 const SWEEP: i64 = 500;
 
 /// A post that is to be made.
@@ -110,8 +113,8 @@ impl Store {
         }
         // Before the answer, so that the next read of this process has it.
         match post.delivery.state {
-            DeliveryState::Pull => self.shared().add_pulled(author, id),
-            DeliveryState::Pending => self.shared().add_pending(author, id),
+            DeliveryState::Pull => self.shared().add_pulled(Act::post(id, author)),
+            DeliveryState::Pending => self.shared().add_pending(Act::post(id, author)),
             DeliveryState::Delivered => {}
         }
         if post.seq.is_none() {
@@ -162,7 +165,10 @@ impl Store {
             })
             .map(|post| (PostId(post.id.into()), post))
             .collect();
-        Ok(ids.iter().filter_map(|id| seen.remove(id)).map(|post| self.shown_without(post, viewer, &hidden)).collect())
+        let shown = ids.iter().filter_map(|id| seen.remove(id)).map(|post| self.shown_without(post, viewer, &hidden));
+        let mut shown: Vec<Post> = shown.collect();
+        self.flag(viewer, &mut shown).await?;
+        Ok(shown)
     }
 
     /// A page of the posts of an account, newest first: those that the viewer may see. None if there is no such account, or it blocks
@@ -203,7 +209,9 @@ impl Store {
         });
         let page = page.await?;
         let hidden = self.hidden_in(viewer, &page.items).await?;
-        Ok(Some(page.map(|post| self.shown_without(post, viewer, &hidden))))
+        let mut page = page.map(|post| self.shown_without(post, viewer, &hidden));
+        self.flag(viewer, &mut page.items).await?;
+        Ok(Some(page))
     }
 
     /// Deletes a post on behalf of `by`: it is gone from every read at once. What stood under it goes with the applier's next steps,
@@ -428,13 +436,22 @@ impl Store {
     /// Removes some of what stands under a deleted post; once nothing is found, and nobody counts the post, the post itself. Whatever
     /// is written under it meanwhile finds the mark and takes itself back. Gives the number of documents removed.
     async fn finish_deletion(&self, id: bson::Uuid) -> Result<usize> {
-        let swept = self.sweep_comments(PostId(id.into()), SWEEP).await?;
+        let swept = self.sweep_under_posts(&[id]).await?;
         if swept > 0 {
             return Ok(swept);
         }
         let uncounted = doc! { "_id": id, "state": "deleted", "seq": { "$exists": false } };
         let removed = until_no_conflict(async || Ok(self.coll::<PostDoc>(POSTS).delete_one(uncounted.clone()).await?));
         Ok(usize::from(removed.await?.deleted_count == 1))
+    }
+
+    /// Removes some of what stands under deleted posts, and says how many documents that were.
+    pub(crate) async fn sweep_under_posts(&self, ids: &[bson::Uuid]) -> Result<usize> {
+        let mut swept = self.sweep_comments(ids, SWEEP).await?;
+        for (name, field) in [(LIKES, "targetId"), (REPOSTS, "postId"), (BOOKMARKS, "postId")] {
+            swept += self.sweep_edges(name, field, ids).await?;
+        }
+        Ok(swept)
     }
 
     /// How a viewer stands to the authors of some posts; whoever is absent stands in no relation.
@@ -477,12 +494,7 @@ impl Store {
             mentions: mentions.map(|user| self.summary_of(user)).collect(),
             created_at: timestamp(post.created_at),
             edited_at: post.edited_at.map(timestamp),
-            counts: PostCounts {
-                comments: post.counters.comments,
-                likes: post.counters.likes,
-                reposts: post.counters.reposts,
-                views: post.counters.views,
-            },
+            counts: PostCounts::from(post.counters),
             recent_comments: recent.map(|comment| self.recent_comment(id, comment)).collect(),
             viewer: viewer.map(|_| PostViewer::default()),
         }

@@ -8,9 +8,10 @@ use serde::Deserialize;
 use super::{Drift, DriftKind, Numbers, Pass, Place, lowest};
 use crate::{
     Result, Store,
-    collections::{FOLLOWS, POSTS, USERS},
+    collections::{FOLLOWS, POSTS, REPOSTS, USERS},
     graph::FollowState,
     posts::{DeliveryDoc, DeliveryState, PostState},
+    reactions::EdgeState,
     users::CountersDoc,
 };
 
@@ -73,16 +74,37 @@ impl PostPart {
         self.pending.is_none() && (self.state == PostState::Deleted || self.seq.is_none())
     }
 
-    /// What is wrong with the way in which the post comes to its readers, where `pulled` says that they pull from its author for good.
     fn undelivered(&self, pulled: bool) -> Option<DriftKind> {
-        let delivery = &self.delivery;
-        match delivery.state {
-            _ if self.state != PostState::Live => None,
-            DeliveryState::Delivered => None,
-            _ if delivery.pull != Some(self.user) => Some(DriftKind::NotPulled),
-            DeliveryState::Pull => (!pulled).then_some(DriftKind::NotPulled),
-            DeliveryState::Pending => delivery.run_after.is_none().then_some(DriftKind::ParkedFanout),
-        }
+        if self.state == PostState::Live { undelivered(&self.delivery, self.user, pulled) } else { None }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct RepostPart {
+    #[serde(rename = "_id")]
+    id: bson::Uuid,
+    user: bson::Uuid,
+    state: EdgeState,
+    delivery: DeliveryDoc,
+}
+
+impl RepostPart {
+    fn fields() -> Document {
+        doc! { "user": "$userId", "state": 1, "delivery": 1 }
+    }
+
+    fn undelivered(&self, pulled: bool) -> Option<DriftKind> {
+        if self.state == EdgeState::Active { undelivered(&self.delivery, self.user, pulled) } else { None }
+    }
+}
+
+/// What is wrong with the way in which an act comes to its readers, where `pulled` says that they pull from its account for good.
+fn undelivered(delivery: &DeliveryDoc, user: bson::Uuid, pulled: bool) -> Option<DriftKind> {
+    match delivery.state {
+        DeliveryState::Delivered => None,
+        _ if delivery.pull != Some(user) => Some(DriftKind::NotPulled),
+        DeliveryState::Pull => (!pulled).then_some(DriftKind::NotPulled),
+        DeliveryState::Pending => delivery.run_after.is_none().then_some(DriftKind::ParkedFanout),
     }
 }
 
@@ -97,8 +119,11 @@ pub(super) async fn check(pass: &mut Pass) -> Result<Option<bson::Uuid>> {
     let mut from = pass.stream::<End>(FOLLOWS, "followerId", by_follower, End::fields("followerId"), |end| end.user).await?;
     let by_author = doc! { "author.userId": 1, "_id": -1 };
     let mut posts = pass.stream::<PostPart>(POSTS, "author.userId", by_author, PostPart::fields(), |post| post.user).await?;
+    let by_user = doc! { "userId": 1, "_id": -1 };
+    let mut reposts = pass.stream::<RepostPart>(REPOSTS, "userId", by_user, RepostPart::fields(), |repost| repost.user).await?;
     let mut done = None;
-    while let Some(at) = lowest([users.key().await?, to.key().await?, from.key().await?, posts.key().await?]) {
+    while let Some(at) = lowest([users.key().await?, to.key().await?, from.key().await?, posts.key().await?, reposts.key().await?])
+    {
         if let Some(stop) = pass.stops(done) {
             return Ok(Some(stop));
         }
@@ -128,6 +153,12 @@ pub(super) async fn check(pass: &mut Pass) -> Result<Option<bson::Uuid>> {
             let Some(account) = &account else { continue };
             if post.is_lost() || post.undelivered(account.pulled_since.is_some()).is_some() {
                 pass.report(recheck_post(&store, post.id).await?).await?;
+            }
+        }
+        while let Some(repost) = reposts.next_up_to(at).await? {
+            let Some(account) = &account else { continue };
+            if repost.undelivered(account.pulled_since.is_some()).is_some() {
+                pass.report(recheck_repost(&store, repost.id).await?).await?;
             }
         }
         let numbers_fit = numbers.wrong.is_none() && seqs.wrong.is_none();
@@ -242,11 +273,29 @@ async fn recheck_post(store: &Store, post: bson::Uuid) -> Result<Option<Drift>> 
         let detail = format!("a post in the state {:?} with seq {:?} that nobody applies", post.state, post.seq);
         return Ok(Some(Drift::new(DriftKind::LostPending, post.id, detail).at(Place::In(POSTS))));
     }
-    let pulled = doc! { "_id": post.user, "pulledSince": { "$exists": true } };
-    let pulled = store.coll::<Document>(USERS).find_one(pulled).session(&mut session).await?.is_some();
-    let detail = |kind| match kind {
-        DriftKind::ParkedFanout => format!("parked after {} attempts", post.delivery.attempts),
-        _ => format!("{:?}, pulled from {:?}, from its author for good: {pulled}", post.delivery.state, post.delivery.pull),
+    let pulled = is_pulled(store, &mut session, post.user).await?;
+    Ok(post.undelivered(pulled).map(|kind| badly_delivered(kind, post.id, &post.delivery, pulled).at(Place::In(POSTS))))
+}
+
+async fn recheck_repost(store: &Store, repost: bson::Uuid) -> Result<Option<Drift>> {
+    let mut session = store.begin().await?;
+    let reposts = store.coll::<RepostPart>(REPOSTS);
+    let find = reposts.find_one(doc! { "_id": repost }).projection(RepostPart::fields());
+    let Some(repost) = find.session(&mut session).await? else { return Ok(None) };
+    let pulled = is_pulled(store, &mut session, repost.user).await?;
+    Ok(repost.undelivered(pulled).map(|kind| badly_delivered(kind, repost.id, &repost.delivery, pulled).at(Place::In(REPOSTS))))
+}
+
+/// Whether readers pull from an account for good.
+async fn is_pulled(store: &Store, session: &mut ClientSession, user: bson::Uuid) -> Result<bool> {
+    let pulled = doc! { "_id": user, "pulledSince": { "$exists": true } };
+    Ok(store.coll::<Document>(USERS).find_one(pulled).session(session).await?.is_some())
+}
+
+fn badly_delivered(kind: DriftKind, act: bson::Uuid, delivery: &DeliveryDoc, pulled: bool) -> Drift {
+    let detail = match kind {
+        DriftKind::ParkedFanout => format!("parked after {} attempts", delivery.attempts),
+        _ => format!("{:?}, pulled from {:?}, from its account for good: {pulled}", delivery.state, delivery.pull),
     };
-    Ok(post.undelivered(pulled).map(|kind| Drift::new(kind, post.id, detail(kind))))
+    Drift::new(kind, act, detail)
 }

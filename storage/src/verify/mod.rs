@@ -12,6 +12,7 @@ mod comments;
 mod copies;
 mod outliers;
 mod pending;
+mod reactions;
 mod repair;
 #[cfg(test)]
 mod repair_tests;
@@ -42,6 +43,7 @@ use crate::{
     collections::USER_OVERFLOW,
     jobs::{Batch, Checkpoint, Stage, Then},
     overflow::PageDoc,
+    reactions::Kind,
     store::ANSWER,
 };
 
@@ -60,7 +62,11 @@ pub enum DriftKind {
     TombstoneCount,
     /// I1: a comment's replies or children are not those that answer it.
     ReplyCount,
-    /// I1: a child (follow, block, post, comment) has waited for the applier for more than a minute.
+    /// I1: a post's or a comment's likes are not the edges to it that have a `seq`.
+    LikeCount,
+    /// I1: a post's reposts are not the edges to it that have a `seq`.
+    RepostCount,
+    /// I1: a child (follow, block, post, comment, like, repost) has waited for the applier for more than a minute.
     StuckPending,
     /// I1: what is wanted of a child and what is applied disagree, and it does not wait for the applier.
     LostPending,
@@ -70,6 +76,10 @@ pub enum DriftKind {
     PostSeq,
     /// I2: two comments of a post have one `seq`, or one has a `seq` that was never given out.
     CommentSeq,
+    /// I2: two likes or reposts of one parent have one `seq`, or one has a `seq` that was never given out.
+    ReactionSeq,
+    /// I2: a like or a repost is of a post or comment that does not exist.
+    OrphanReaction,
     /// I2: an edge leads from or to an account that does not exist.
     OrphanEdge,
     /// I2: a post is of an account that does not exist.
@@ -84,11 +94,11 @@ pub enum DriftKind {
     OverflowPages,
     /// I4: the newest comments that a post keeps are not the newest live ones under it, or not like them.
     RecentComments,
-    /// I5: a post that is not delivered is not among those that readers pull.
+    /// I5: a post or a repost that is not delivered is not among those that readers pull.
     NotPulled,
-    /// I5: a delivered post is not in the window of a follower (or its author) that should hold it.
+    /// I5: a delivered post or repost is not in the window of a follower (or its author) that should hold it.
     MissingEntry,
-    /// I5: the fan-out of a post was given up. It is still pulled, at the price of a query for every reader.
+    /// I5: the fan-out of a post or a repost was given up. It is still pulled, at the price of a query for every reader.
     ParkedFanout,
     /// I6: a counted edge stands across a block.
     BlockedEdge,
@@ -123,6 +133,8 @@ pub(crate) enum Place {
     Page(i64),
     /// Between the subject and this account.
     With(bson::Uuid),
+    /// Reactions of this kind to the subject.
+    To(Kind),
     /// An act that is missing in the subject's window.
     Act(timelines::ActPart),
 }
@@ -203,7 +215,7 @@ impl From<Findings> for Vec<Finding> {
 }
 
 /// The order of the checks. Children come before what is made of their counters, so that one repair leaves nothing to a second.
-const CHECKS: [Stage; 10] = [
+const CHECKS: [Stage; 13] = [
     Stage::Accounts,
     Stage::Blocks,
     Stage::Mutes,
@@ -211,6 +223,9 @@ const CHECKS: [Stage; 10] = [
     Stage::Outliers,
     Stage::Posts,
     Stage::Replies,
+    Stage::Likes,
+    Stage::CommentLikes,
+    Stage::Reposts,
     Stage::Copies,
     Stage::Windows,
     Stage::Pending,
@@ -308,6 +323,9 @@ impl Pass {
             Stage::Outliers => outliers::check(self).await,
             Stage::Posts => comments::check_posts(self).await,
             Stage::Replies => comments::check_replies(self).await,
+            Stage::Likes => reactions::check(self, Kind::PostLike).await,
+            Stage::CommentLikes => reactions::check(self, Kind::CommentLike).await,
+            Stage::Reposts => reactions::check(self, Kind::Repost).await,
             Stage::Copies => copies::check(self).await,
             Stage::Windows => timelines::check(self).await,
             Stage::Pending => pending::check(self).await.map(|()| None),

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{Drift, DriftKind, Pass, Place};
 use crate::{
     Result, Store,
-    collections::{BLOCKS, COMMENTS, FOLLOWS, POSTS},
+    collections::{BLOCKS, COMMENTS, FOLLOWS, LIKES, POSTS, REPOSTS},
     store::{ANSWER, now, timestamp},
 };
 
@@ -37,7 +37,7 @@ struct ChildPart {
     state: Option<String>,
     /// Of follows: new each time that the follow is wanted.
     wish: Option<bson::Uuid>,
-    /// Of all but follows.
+    /// Of others; likes and reposts have nothing but their id.
     created_at: Option<bson::DateTime>,
 }
 
@@ -60,7 +60,7 @@ type Seen = (Option<String>, Option<bson::Uuid>);
 /// Children that were made long ago and are pending through all of a while.
 pub(super) async fn check(pass: &mut Pass) -> Result<()> {
     let store = pass.store.clone();
-    for name in [FOLLOWS, BLOCKS, POSTS, COMMENTS] {
+    for name in [FOLLOWS, BLOCKS, POSTS, COMMENTS, LIKES, REPOSTS] {
         let children = store.coll::<ChildPart>(name);
         let find = children.find(doc! { "pending": true });
         let mut pending = find.projection(ChildPart::fields()).batch_size(ANSWER).await?;

@@ -13,6 +13,7 @@ use mongodb::ClientSession;
 use rookery_domain::{
     PostId, UserId,
     comments::{RECENT_KEPT, TOMBSTONE_KEPT},
+    feed::Act,
     ids, outlier,
 };
 use serde::Deserialize;
@@ -22,12 +23,13 @@ use super::{Drift, DriftKind, Place};
 use crate::{
     Error, Result, Store,
     bulk::Statement,
-    collections::{BLOCKS, COMMENTS, FOLLOWS, POSTS, USERS},
+    collections::{BLOCKS, COMMENTS, FOLLOWS, LIKES, POSTS, REPOSTS, USERS},
     comments::{CommentCountersDoc, CommentDoc, CommentStateDoc, recent},
     graph::{FollowDoc, IdDoc, LEASE_PREFIX},
     jobs::Then,
     lease::Lease,
     posts::{DeliveryState, RecentCommentDoc},
+    reactions::Kind,
     store::{b, commit, date, now, until_no_conflict},
     users::{CountersDoc, OutlierDoc},
 };
@@ -96,7 +98,7 @@ async fn mend(store: &Store, drift: &Drift, subject: bson::Uuid) -> Result<Fixed
             Ok(Fixed::Done("removed"))
         }
         (DriftKind::OrphanComment, Place::In(POSTS)) => {
-            while store.sweep_comments(PostId(drift.subject), 500).await? > 0 {}
+            while store.sweep_comments(&[subject], 500).await? > 0 {}
             Ok(Fixed::Done("removed"))
         }
         (DriftKind::OrphanComment, _) => {
@@ -115,17 +117,27 @@ async fn mend(store: &Store, drift: &Drift, subject: bson::Uuid) -> Result<Fixed
             lease.release().await?;
             done
         }
-        (DriftKind::NotPulled, _) => pull(store, subject).await,
-        (DriftKind::ParkedFanout, _) => {
+        (DriftKind::LikeCount | DriftKind::RepostCount | DriftKind::ReactionSeq, Place::To(kind)) => {
+            recount_reactions(store, kind, subject).await
+        }
+        (DriftKind::OrphanReaction, Place::To(kind)) => {
+            while store.sweep_edges(kind.edges(), kind.parent(), &[subject]).await? > 0 {}
+            Ok(Fixed::Done("removed"))
+        }
+        (DriftKind::NotPulled, Place::In(REPOSTS)) => pull(store, REPOSTS, "active", "$userId", subject).await,
+        (DriftKind::NotPulled, _) => pull(store, POSTS, "live", "$author.userId", subject).await,
+        (DriftKind::ParkedFanout, Place::In(name)) => {
             let parked = doc! { "_id": subject, "delivery.state": "pending", "delivery.runAfter": { "$exists": false } };
             let again = doc! { "$set": { "delivery.runAfter": date(now()), "delivery.attempts": 0 } };
-            store.coll::<Document>(POSTS).update_one(parked, again).await?;
+            store.coll::<Document>(name).update_one(parked, again).await?;
             store.wake().deliverer.notify_one();
             Ok(Fixed::Done("it is delivered again from where it was given up"))
         }
         (DriftKind::MissingEntry, Place::Act(act)) => {
             // An entry is a hint: whether it is shown is decided when it is read.
-            store.enter(&[subject], act.actor, act.post).await?;
+            store
+                .enter(&[subject], Act { slot: act.slot.into(), post: PostId(act.post.into()), actor: UserId(act.actor.into()) })
+                .await?;
             Ok(Fixed::Done("entered"))
         }
         (DriftKind::BlockedEdge, Place::With(other)) => sweep_again(store, user, UserId(other.into())).await,
@@ -440,29 +452,13 @@ async fn replies(
 
 /// A transaction that writes the comment, and the copy of its total that its post may keep.
 async fn recount_replies(store: &Store, comment: bson::Uuid) -> Result<()> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Keeper {
-        recent_comments: Vec<RecentCommentDoc>,
-    }
     let mut session = store.begin().await?;
     let found = store.coll::<CommentDoc>(COMMENTS).find_one(doc! { "_id": comment }).session(&mut session).await?;
     let Some(CommentDoc { post_id, .. }) = found else { return Ok(()) };
     let (live, shown, ..) = replies(store, &mut session, comment).await?;
     let set = doc! { "$set": { "counters.replies": live, "counters.children": shown } };
     store.coll::<Document>(COMMENTS).update_one(doc! { "_id": comment }, set).session(&mut session).await?;
-    let keeping = doc! { "_id": post_id, "recentComments._id": comment };
-    let keeper =
-        store.coll::<Keeper>(POSTS).find_one(keeping).projection(doc! { "recentComments": 1 }).session(&mut session).await?;
-    if let Some(Keeper { recent_comments: mut kept }) = keeper {
-        for copy in kept.iter_mut().filter(|copy| copy.id == comment) {
-            copy.replies = live;
-        }
-        let kept = kept.iter().map(bson::serialize_to_document).collect::<Result<Vec<_>, _>>();
-        let kept = kept.map_err(mongodb::error::Error::from)?;
-        let set = doc! { "$set": { "recentComments": kept } };
-        store.coll::<Document>(POSTS).update_one(doc! { "_id": post_id }, set).session(&mut session).await?;
-    }
+    keep_copy(store, &mut session, post_id, comment, |copy| copy.replies = live).await?;
     commit(session).await
 }
 
@@ -523,6 +519,69 @@ async fn bury(store: &Store, lost: bson::Uuid) -> Result<()> {
     commit(session).await
 }
 
+/// Total and numbers of a post's or a comment's reactions of one kind from the edges.
+async fn recount_reactions(store: &Store, kind: Kind, parent: bson::Uuid) -> Result<Fixed> {
+    let lease = lease(store, &format!("{}:{parent}", kind.edges())).await?;
+    let done = until_no_conflict(|| recount_reactions_once(store, kind, parent)).await;
+    lease.release().await?;
+    done?;
+    Ok(Fixed::Done("counted and numbered from the edges"))
+}
+
+/// A transaction that writes the parent, as every application does that moves its total: of two, one conflicts.
+async fn recount_reactions_once(store: &Store, kind: Kind, parent: bson::Uuid) -> Result<()> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Part {
+        #[serde(default)]
+        last: i64,
+        post_id: Option<bson::Uuid>,
+    }
+    let mut session = store.begin().await?;
+    let live = doc! { "_id": parent, "state": "live" };
+    let fields = doc! { "_id": 0, "last": format!("${}", kind.last_seq()), "postId": 1 };
+    let parents = store.coll::<Part>(kind.parents());
+    let part = parents.find_one(live.clone()).projection(fields).session(&mut session).await?;
+    let Some(part) = part else { return Ok(()) };
+    let mut of = kind.of_this();
+    of.extend(doc! { kind.parent(): parent, "seq": { "$gte": 1 } });
+    let order = doc! { kind.parent(): 1, "seq": 1 };
+    let (total, last, moved) = renumber(store, &mut session, kind.edges(), of, order, part.last).await?;
+    update_seqs(store, &mut session, kind.edges(), moved).await?;
+    let set = doc! { "$set": { kind.counter(): total, kind.last_seq(): last } };
+    store.coll::<Document>(kind.parents()).update_one(live, set).session(&mut session).await?;
+    if let Some(post) = part.post_id {
+        keep_copy(store, &mut session, post, parent, |copy| copy.likes = total).await?;
+    }
+    commit(session).await
+}
+
+/// Changes the copy of a comment that its post keeps, if it keeps one.
+async fn keep_copy(
+    store: &Store,
+    session: &mut ClientSession,
+    post: bson::Uuid,
+    comment: bson::Uuid,
+    change: impl Fn(&mut RecentCommentDoc),
+) -> Result<()> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Keeper {
+        recent_comments: Vec<RecentCommentDoc>,
+    }
+    let keeping = doc! { "_id": post, "recentComments._id": comment };
+    let posts = store.coll::<Keeper>(POSTS);
+    let keeper = posts.find_one(keeping).projection(doc! { "recentComments": 1 });
+    if let Some(Keeper { recent_comments: mut kept }) = keeper.session(&mut *session).await? {
+        kept.iter_mut().filter(|copy| copy.id == comment).for_each(change);
+        let kept = kept.iter().map(bson::serialize_to_document).collect::<Result<Vec<_>, _>>();
+        let kept = kept.map_err(mongodb::error::Error::from)?;
+        let set = doc! { "$set": { "recentComments": kept } };
+        store.coll::<Document>(POSTS).update_one(doc! { "_id": post }, set).session(session).await?;
+    }
+    Ok(())
+}
+
 /// Writes one page anew from its edges, or removes the pages of an account that should have none.
 async fn rebuild_page(store: &Store, lease: &Lease, user: UserId, page: i64) -> Result<Fixed> {
     let account = store.coll::<AccountPart>(USERS).find_one(doc! { "_id": b(user) }).await?;
@@ -534,34 +593,25 @@ async fn rebuild_page(store: &Store, lease: &Lease, user: UserId, page: i64) -> 
     Ok(if built { Fixed::Done("made anew from the edges") } else { BUSY })
 }
 
-/// Marks a post that is not delivered as one that readers pull, and its author first where they pull for good.
-async fn pull(store: &Store, post: bson::Uuid) -> Result<Fixed> {
+/// Marks an act that is not delivered as one that readers pull, and who did it first where they pull for good.
+async fn pull(store: &Store, name: &str, wanted: &str, user: &str, act: bson::Uuid) -> Result<Fixed> {
     #[derive(Deserialize)]
     struct Part {
-        author: Author,
-        delivery: Delivery,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Author {
-        user_id: bson::Uuid,
-    }
-    #[derive(Deserialize)]
-    struct Delivery {
+        user: bson::Uuid,
         state: DeliveryState,
     }
-    let fields = doc! { "author.userId": 1, "delivery.state": 1 };
-    let undelivered = doc! { "_id": post, "state": "live", "delivery.state": { "$ne": "delivered" } };
-    let Some(part) = store.coll::<Part>(POSTS).find_one(undelivered.clone()).projection(fields).await? else {
+    let fields = doc! { "_id": 0, "user": user, "state": "$delivery.state" };
+    let undelivered = doc! { "_id": act, "state": wanted, "delivery.state": { "$ne": "delivered" } };
+    let Some(part) = store.coll::<Part>(name).find_one(undelivered.clone()).projection(fields).await? else {
         return Ok(Fixed::Done("delivered meanwhile"));
     };
-    let mut set = doc! { "delivery.pull": part.author.user_id };
-    if part.delivery.state == DeliveryState::Pull {
-        store.mark_pulled(part.author.user_id, now()).await?;
+    let mut set = doc! { "delivery.pull": part.user };
+    if part.state == DeliveryState::Pull {
+        store.mark_pulled(part.user, now()).await?;
         // By which processes tell the heads of their authors.
         set.insert("delivery.pulledAt", date(now()));
     }
-    store.coll::<Document>(POSTS).update_one(undelivered, doc! { "$set": set }).await?;
+    store.coll::<Document>(name).update_one(undelivered, doc! { "$set": set }).await?;
     store.wake().refresher.notify_one();
     Ok(Fixed::Done("readers pull it"))
 }
@@ -596,6 +646,7 @@ async fn apply(store: &Store, name: &str, child: bson::Uuid) -> Result<Fixed> {
             }
             POSTS => drop(store.apply_posts_step().await?),
             COMMENTS => drop(store.apply_comments_step().await?),
+            LIKES | REPOSTS => drop(store.apply_reactions_step().await?),
             _ => drop(store.finish_sweeps().await?),
         }
         let pending = doc! { "_id": child, "pending": true };

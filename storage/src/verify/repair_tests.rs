@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Settings,
-    collections::{BLOCKS, COMMENTS, FOLLOWS, MUTES, POSTS, TIMELINE_ENTRIES, USERS},
+    collections::{BLOCKS, COMMENTS, FOLLOWS, LIKES, MUTES, POSTS, REPOSTS, TIMELINE_ENTRIES, USERS},
     comments::{CommentDoc, NewComment},
     graph::FollowDoc,
     posts::NewPost,
@@ -246,6 +246,68 @@ async fn posts_that_their_readers_cannot_see_are_pulled_delivered_or_entered() {
     world.assert_reported(&[DriftKind::MissingEntry]).await;
     assert_eq!(world.repaired().await, [("missing_entry".to_owned(), 2, 2)]);
     world.assert_reported(&[]).await;
+}
+
+#[tokio::test]
+async fn reactions_are_counted_numbered_delivered_and_entered_anew() {
+    let world = World::new().await;
+    let store = world.db.store();
+    let (post, comment) = (world.posts[0], world.comments[16]);
+    for user in [world.alice, world.bob] {
+        store.like_post(post, user).await.unwrap().unwrap();
+    }
+    store.like_comment(comment, world.bob).await.unwrap().unwrap();
+    // Of a post of whom Bob does not follow himself: his followers have it in their windows.
+    let new = NewPost { id: PostId(new_id()), author: world.alice, text: "A post".to_owned(), visibility: Visibility::Public };
+    let other = store.create_post(new).await.unwrap().unwrap().id;
+    store.repost(other, world.bob).await.unwrap().unwrap();
+    settle(store).await;
+    world.assert_reported(&[]).await;
+    for by in [1, -1] {
+        world.set(POSTS, post, inc("counters.likes", by)).await;
+        world.assert_mended(&[DriftKind::LikeCount]).await;
+        world.set(POSTS, other, inc("counters.reposts", by)).await;
+        world.assert_mended(&[DriftKind::RepostCount]).await;
+    }
+    // With the copy that its post keeps.
+    world.set(COMMENTS, comment, inc("counters.likes", 1)).await;
+    world.update(POSTS, doc! { "_id": b(post) }, inc("recentComments.0.likes", 1)).await;
+    world.assert_mended(&[DriftKind::LikeCount]).await;
+    world.update(POSTS, doc! { "_id": b(post) }, inc("recentComments.0.likes", 1)).await;
+    world.assert_mended(&[DriftKind::RecentComments]).await;
+    let like = doc! { "targetId": b(post), "userId": b(world.bob) };
+    // The last number that was given out is not given out again.
+    for (seq, mended) in [(1_i64, 3_i64), (9, 9)] {
+        world.update(LIKES, like.clone(), doc! { "$set": { "seq": seq } }).await;
+        world.assert_mended(&[DriftKind::ReactionSeq]).await;
+        let mut numbered = like.clone();
+        numbered.insert("seq", mended);
+        assert_eq!(store.coll::<Document>(LIKES).count_documents(numbered).await.unwrap(), 1);
+    }
+    for target in [post.into(), uuid::Uuid::from(comment)] {
+        world.copy(LIKES, doc! { "targetId": b(target) }, doc! { "targetId": b(new_id()) }).await;
+        world.assert_mended(&[DriftKind::OrphanReaction]).await;
+    }
+    world.copy(REPOSTS, doc! { "postId": b(other) }, doc! { "postId": b(new_id()) }).await;
+    world.assert_mended(&[DriftKind::OrphanReaction]).await;
+    // Taken back, and its mark lost.
+    world.update(LIKES, like.clone(), doc! { "$set": { "state": "removed" } }).await;
+    world.assert_mended(&[DriftKind::LostPending]).await;
+    assert_eq!(store.coll::<Document>(LIKES).count_documents(like).await.unwrap(), 0);
+    let long_ago = b(ids::floor_at(now().minus(std::time::Duration::from_secs(70))));
+    let waits = doc! { "_id": long_ago, "userId": b(user(store).await), "seq": Bson::Null, "pending": true };
+    world.copy_as(LIKES, doc! { "targetId": b(comment) }, waits).await;
+    world.assert_mended(&[DriftKind::StuckPending]).await;
+    // Nobody would find it any more.
+    world.delete(TIMELINE_ENTRIES, doc! { "ownerId": b(world.alice), "actorId": b(world.bob), "postId": b(other) }).await;
+    world.assert_mended(&[DriftKind::MissingEntry]).await;
+    let repost = doc! { "postId": b(other) };
+    world.update(REPOSTS, repost.clone(), doc! { "$set": { "delivery.state": "pull" } }).await;
+    world.assert_mended(&[DriftKind::NotPulled]).await;
+    let parked =
+        doc! { "$set": { "delivery.state": "pending", "delivery.pull": b(world.bob) }, "$unset": { "delivery.pulledAt": "" } };
+    world.update(REPOSTS, repost, parked).await;
+    world.assert_mended(&[DriftKind::ParkedFanout]).await;
 }
 
 #[tokio::test]

@@ -70,11 +70,17 @@ impl World {
     }
 
     /// A copy of a document under an id of its own and with these fields.
-    pub(super) async fn copy(&self, name: &str, filter: Document, fields: Document) -> uuid::Uuid {
+    pub(super) async fn copy(&self, name: &str, filter: Document, mut fields: Document) -> uuid::Uuid {
+        let id = new_id();
+        fields.insert("_id", b(id));
+        self.copy_as(name, filter, fields).await;
+        id
+    }
+
+    /// A copy of a document with these fields, its `_id` among them.
+    pub(super) async fn copy_as(&self, name: &str, filter: Document, fields: Document) {
         let documents = self.db.store().coll::<Document>(name);
         let mut document = documents.find_one(filter).await.unwrap().unwrap();
-        let id = new_id();
-        document.insert("_id", b(id));
         for (field, value) in fields {
             match value {
                 Bson::Null => drop(document.remove(field)),
@@ -82,7 +88,6 @@ impl World {
             }
         }
         documents.insert_one(document).await.unwrap();
-        id
     }
 
     pub(super) fn edge(&self) -> Document {
@@ -102,10 +107,11 @@ pub(super) async fn settle(store: &Store) {
             store.apply_follows_step().await.unwrap(),
             store.apply_posts_step().await.unwrap(),
             store.apply_comments_step().await.unwrap(),
+            store.apply_reactions_step().await.unwrap(),
             store.merge_step().await.unwrap(),
             store.deliver_step().await.unwrap(),
         ];
-        if done == [Progress::Idle; 5] {
+        if done == [Progress::Idle; 6] {
             return;
         }
     }

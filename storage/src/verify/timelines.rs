@@ -1,4 +1,4 @@
-//! Windows: each delivered post has an entry for every merged follower, and its author, whose window covers it.
+//! Windows: each delivered post or repost has an entry for every merged follower, and who made it, whose window covers it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::{Drift, DriftKind, Pass, Place};
 use crate::{
     Result, Store,
-    collections::{FOLLOWS, POSTS, TIMELINE_ENTRIES, TIMELINES, USERS},
+    collections::{FOLLOWS, POSTS, REPOSTS, TIMELINE_ENTRIES, TIMELINES, USERS},
     graph::{FollowState, IdDoc},
     store::{ANSWER, b, now},
     timelines::{TimelineDoc, window_start},
@@ -19,7 +19,7 @@ use crate::{
 /// Authors in one query: one branch of equality and range for each.
 const BRANCHES: usize = 100;
 
-/// The authors of posts, as a Bloom filter: who is not in it needs no query, and its size does not grow with them.
+/// The accounts that post or repost, as a Bloom filter: who is not in it needs no query, and its size does not grow with them.
 struct Authors(Vec<u64>);
 
 impl Authors {
@@ -40,7 +40,8 @@ impl Authors {
     async fn load(store: &Store) -> Result<Self> {
         let mut authors = Self(vec![0; usize::try_from(Self::BITS / 64).unwrap_or(usize::MAX)]);
         let users = store.coll::<IdDoc>(USERS);
-        let mut users = users.find(doc! { "postSeq": { "$gte": 1 } }).projection(doc! { "_id": 1 }).batch_size(ANSWER).await?;
+        let acting = doc! { "$or": [{ "postSeq": { "$gte": 1 } }, { "repostsSince": { "$exists": true } }] };
+        let mut users = users.find(acting).projection(doc! { "_id": 1 }).batch_size(ANSWER).await?;
         while let Some(author) = users.try_next().await? {
             for (word, bit) in Self::places(author.id).map(Self::word) {
                 authors.0[word] |= bit;
@@ -54,11 +55,11 @@ impl Authors {
     }
 }
 
-/// The delivered posts of authors, as far back as any window reaches. Many readers follow the same authors, so they are kept, up to a
-/// number of posts; then the keeping begins anew.
+/// The delivered acts of accounts, as far back as any window reaches. Many readers follow the same accounts, so they are kept, up to a
+/// number of acts; then the keeping begins anew.
 #[derive(Default)]
 struct Delivered {
-    posts: HashMap<bson::Uuid, Vec<bson::Uuid>>,
+    acts: HashMap<bson::Uuid, Vec<ActPart>>,
     kept: usize,
 }
 
@@ -71,29 +72,42 @@ impl Delivered {
         if self.kept > Self::MOST {
             *self = Self::default();
         }
-        let unknown: Vec<bson::Uuid> = authors.iter().copied().filter(|author| !self.posts.contains_key(author)).collect();
+        let unknown: Vec<bson::Uuid> = authors.iter().copied().filter(|author| !self.acts.contains_key(author)).collect();
         let oldest = b(window_start(UserId(uuid::Uuid::nil()), None, now()));
         for authors in unknown.chunks(BRANCHES) {
-            self.posts.extend(authors.iter().map(|author| (*author, Vec::new())));
-            // An author takes the place of some posts.
+            self.acts.extend(authors.iter().map(|author| (*author, Vec::new())));
+            // An author takes the place of some acts.
             self.kept += 4 * authors.len();
-            let branch = |author: &bson::Uuid| {
-                doc! { "author.userId": author, "_id": { "$gte": oldest }, "state": "live", "delivery.state": "delivered" }
-            };
-            let delivered = doc! { "$or": authors.iter().map(branch).collect::<Vec<_>>() };
-            let fields = doc! { "_id": 0, "post": "$_id", "actor": "$author.userId" };
-            let mut acts = store.coll::<ActPart>(POSTS).find(delivered).projection(fields).await?;
-            while let Some(act) = acts.try_next().await? {
-                self.posts.entry(act.actor).or_default().push(act.post);
-                self.kept += 1;
+            for (name, actor, state, post) in SOURCES {
+                let branch = |author: &bson::Uuid| {
+                    doc! { actor: author, "_id": { "$gte": oldest }, "state": state, "delivery.state": "delivered" }
+                };
+                let delivered = doc! { "$or": authors.iter().map(branch).collect::<Vec<_>>() };
+                let fields = doc! { "_id": 0, "slot": "$_id", "post": post, "actor": format!("${actor}"), "author": "$authorId" };
+                let mut acts = store.coll::<DeliveredPart>(name).find(delivered).projection(fields).batch_size(ANSWER).await?;
+                while let Some(act) = acts.try_next().await? {
+                    // A repost of one's own post goes to nobody.
+                    if act.author != Some(act.act.actor) {
+                        self.acts.entry(act.act.actor).or_default().push(act.act);
+                        self.kept += 1;
+                    }
+                }
             }
         }
-        let acts = authors.iter().flat_map(|actor| {
-            let posts = self.posts.get(actor).into_iter().flatten();
-            posts.map(|post| ActPart { post: *post, actor: *actor })
-        });
-        Ok(acts.filter(|act| act.post.bytes() >= since.bytes()).collect())
+        let acts = authors.iter().flat_map(|actor| self.acts.get(actor).into_iter().flatten().copied());
+        Ok(acts.filter(|act| act.slot.bytes() >= since.bytes()).collect())
     }
+}
+
+/// Where acts come from: the collection, who did it, the state in which it is wanted, and which post.
+const SOURCES: [(&str, &str, &str, &str); 2] = [(POSTS, "author.userId", "live", "$_id"), (REPOSTS, "userId", "active", "$postId")];
+
+#[derive(Debug, Deserialize)]
+struct DeliveredPart {
+    #[serde(flatten)]
+    act: ActPart,
+    /// Of a repost: whose post it is.
+    author: Option<bson::Uuid>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -123,6 +137,7 @@ struct EntryPart {
 /// An act that should be in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 pub(crate) struct ActPart {
+    pub slot: bson::Uuid,
     pub post: bson::Uuid,
     pub actor: bson::Uuid,
 }
@@ -138,8 +153,8 @@ pub(super) async fn check(pass: &mut Pass) -> Result<Option<bson::Uuid>> {
         (doc! { "followerId": 1, "followeeId": 1 }, doc! { "_id": 0, "followerId": 1, "followeeId": 1, "state": 1, "merged": 1 });
     let mut edges = pass.stream::<EdgePart>(FOLLOWS, "followerId", order, fields, |edge| edge.follower_id).await?;
     let mut windows = pass.stream::<WindowPart>(TIMELINES, "_id", doc! { "_id": 1 }, doc! {}, |window| window.reader).await?;
-    let (order, fields) =
-        (doc! { "ownerId": 1, "slot": -1 }, doc! { "_id": 0, "owner": "$ownerId", "post": "$postId", "actor": "$actorId" });
+    let order = doc! { "ownerId": 1, "slot": -1 };
+    let fields = doc! { "_id": 0, "owner": "$ownerId", "slot": 1, "post": "$postId", "actor": "$actorId" };
     let mut entries = pass.stream::<EntryPart>(TIMELINE_ENTRIES, "ownerId", order, fields, |entry| entry.owner).await?;
     while let Some(IdDoc { id: reader }) = readers.next().await? {
         let mut of: Vec<bson::Uuid> = if authors.may_hold(reader) { vec![reader] } else { Vec::new() };
@@ -171,17 +186,20 @@ pub(super) async fn check(pass: &mut Pass) -> Result<Option<bson::Uuid>> {
 /// Looks for one entry again in a snapshot, with everything that says that it should be there.
 async fn recheck(store: &Store, reader: bson::Uuid, act: ActPart) -> Result<Option<Drift>> {
     let mut session = store.begin().await?;
-    let post = doc! { "_id": act.post, "state": "live", "delivery.state": "delivered" };
+    let (name, _, state, _) = if act.slot == act.post { SOURCES[0] } else { SOURCES[1] };
+    let done = doc! { "_id": act.slot, "state": state, "delivery.state": "delivered" };
+    let live = doc! { "_id": act.post, "state": "live" };
     let edge = doc! { "followerId": reader, "followeeId": act.actor, "state": "active", "merged": true };
-    let entry = doc! { "ownerId": reader, "postId": act.post, "actorId": act.actor };
+    let entry = doc! { "ownerId": reader, "postId": act.post, "actorId": act.actor, "slot": act.slot };
     let timeline = store.coll::<TimelineDoc>(TIMELINES).find_one(doc! { "_id": reader }).session(&mut session).await?;
     let since = window_start(UserId(reader.into()), timeline, now());
-    let delivered = store.coll::<Document>(POSTS).find_one(post).session(&mut session).await?.is_some();
+    let delivered = store.coll::<Document>(name).find_one(done).session(&mut session).await?.is_some()
+        && store.coll::<Document>(POSTS).find_one(live).session(&mut session).await?.is_some();
     let merged = reader == act.actor || store.coll::<Document>(FOLLOWS).find_one(edge).session(&mut session).await?.is_some();
     let held = store.coll::<Document>(TIMELINE_ENTRIES).find_one(entry).session(&mut session).await?.is_some();
-    let wanted = delivered && merged && uuid::Uuid::from(act.post) >= since;
+    let wanted = delivered && merged && uuid::Uuid::from(act.slot) >= since;
     Ok((wanted && !held).then(|| {
-        let detail = format!("post {} by {} is delivered and not in the window", act.post, act.actor);
+        let detail = format!("post {}, brought by {} as {}, is delivered and not in the window", act.post, act.actor, act.slot);
         Drift::new(DriftKind::MissingEntry, reader, detail).at(Place::Act(act))
     }))
 }
