@@ -9,7 +9,11 @@ pub(crate) mod serve;
 pub(crate) mod verify;
 pub(crate) mod work;
 
-use std::{io::Write as _, time::Duration};
+use std::{
+    io::Write as _,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -80,12 +84,44 @@ pub(crate) fn report_failure(error: &anyhow::Error) {
     eprintln!("rookery: {error:#}");
 }
 
-/// A progress bar for a step of `total` items; without a terminal it prints nothing.
-pub(crate) fn progress(total: usize, what: &'static str) -> ProgressBar {
+/// How often a step that nobody watches on a terminal says how far it is.
+const SAID_EVERY: Duration = Duration::from_secs(10);
+
+/// How far a long step of a command is: a bar on a terminal, elsewhere (a log, a pipe) a line now and then.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    bar: ProgressBar,
+    what: &'static str,
+    said: Mutex<Instant>,
+}
+
+/// Begins to show a step of `total` items.
+pub(crate) fn progress(total: usize, what: &'static str) -> Steps {
     let bar = ProgressBar::new(total as u64).with_message(what);
     if let Ok(style) = ProgressStyle::with_template("{msg:>12} [{bar:40}] {pos}/{len} {per_sec} {eta}") {
         bar.set_style(style.progress_chars("=> "));
     }
     bar.enable_steady_tick(Duration::from_millis(200));
-    bar
+    Steps { bar, what, said: Mutex::new(Instant::now()) }
+}
+
+impl Steps {
+    /// Counts what was done.
+    #[expect(clippy::print_stderr, reason = "the progress of a command")]
+    pub(crate) fn inc(&self, items: u64) {
+        self.bar.inc(items);
+        if !self.bar.is_hidden() {
+            return;
+        }
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.elapsed() >= SAID_EVERY {
+            *said = Instant::now();
+            eprintln!("{}: {} of {}", self.what, self.bar.position(), self.bar.length().unwrap_or_default());
+        }
+    }
+
+    /// Everything is done.
+    pub(crate) fn finish(&self) {
+        self.bar.finish();
+    }
 }

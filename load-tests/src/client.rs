@@ -105,6 +105,16 @@ struct Relationship {
 }
 
 #[derive(Debug, Deserialize)]
+struct Suggestions {
+    items: Vec<Suggested>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Suggested {
+    id: Uuid,
+}
+
+#[derive(Debug, Deserialize)]
 struct Followed {
     state: String,
 }
@@ -230,6 +240,15 @@ impl Api {
             matches!(list.items.as_slice(), [one] if one.id == user && !one.following),
             "another relationship than that of a stranger",
         )
+    }
+
+    /// Asks whom the caller might follow, and checks that there is somebody, nobody twice, and not the caller.
+    pub(crate) async fn suggestions(&self, caller: &Account) -> Result<(), Failure> {
+        let request = self.http.get(self.url("/me/suggestions")).bearer_auth(&caller.token);
+        let list: Suggestions = self.json(request, 200).await?;
+        let distinct: HashSet<Uuid> = list.items.iter().map(|user| user.id).collect();
+        let right = !distinct.is_empty() && distinct.len() == list.items.len() && !distinct.contains(&caller.id);
+        check(right, "no suggestions, or wrong ones")
     }
 
     /// Writes a post.

@@ -28,11 +28,18 @@ const SMALL_FOLLOWERS: u64 = 100;
 const ANYBODY: u64 = 2;
 const FIRST_FOLLOWER: u64 = 3;
 
+/// Two of the followers, who are compared as readers of suggestions: how many accounts they follow, celebrities among them.
+const READERS: [(u64, u64); 2] = [(FIRST_FOLLOWER + SMALL_FOLLOWERS, 100), (FIRST_FOLLOWER + SMALL_FOLLOWERS + 1, 7_500)];
+/// How many strangers each of those whom the readers follow follows. They overlap, so that some are shared.
+const SHARED: u64 = 3;
+
 /// The page that is compared beside the first: at twenty a page, followers 19,981 to 20,000.
 const DEEP_PAGE: u64 = 1_000;
 
 /// The goal, for the 95th percentile of each kind of request. It is stated in `docs/load-tests.md`.
 const LARGEST_TO_SMALL: f64 = 1.5;
+/// The same for suggestions, of who follows many to who follows few.
+const MANY_TO_FEW: f64 = 3.0;
 
 /// How much of everything.
 #[derive(Debug, Clone, Copy)]
@@ -66,10 +73,23 @@ impl Sizes {
         let first_stranger = followers.end;
         let strangers = first_stranger..first_stranger + self.strangers();
         let of_small = followers.clone().take(usize::try_from(SMALL_FOLLOWERS).unwrap_or(usize::MAX));
+        let friends = move |most: u64| {
+            let friends = followers.start..followers.start + most.min(self.followers / 3);
+            friends.filter(|friend| READERS.iter().all(|(reader, _)| reader != friend))
+        };
+        // The largest account is the other celebrity, whom they follow already.
+        let follows_of = move |(reader, follows): (u64, u64)| {
+            [ANYBODY].into_iter().chain(friends(follows - 2)).map(move |friend| (reader, friend))
+        };
+        let farthest = READERS[1].1.min(self.followers / 3);
+        let of_friends =
+            friends(READERS[1].1).flat_map(move |friend| (1..=SHARED).map(move |step| (friend, friend + farthest + step)));
         followers
             .map(|follower| (follower, LARGEST))
             .chain(of_small.map(|follower| (follower, SMALL)))
             .chain(strangers.map(|stranger| (stranger, ANYBODY)))
+            .chain(READERS.into_iter().flat_map(follows_of))
+            .chain(of_friends)
     }
 
     fn stranger_numbers(self) -> Vec<u64> {
@@ -88,11 +108,20 @@ enum Kind {
     Follow,
     Unfollow,
     Post,
+    Suggestions,
 }
 
 impl Kind {
-    const ALL: [Self; 7] =
-        [Self::Profile, Self::FirstPage, Self::DeepPage, Self::Relationship, Self::Follow, Self::Unfollow, Self::Post];
+    const ALL: [Self; 8] = [
+        Self::Profile,
+        Self::FirstPage,
+        Self::DeepPage,
+        Self::Relationship,
+        Self::Follow,
+        Self::Unfollow,
+        Self::Post,
+        Self::Suggestions,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -103,6 +132,22 @@ impl Kind {
             Self::Follow => "follow",
             Self::Unfollow => "unfollow",
             Self::Post => "post",
+            Self::Suggestions => "suggestions",
+        }
+    }
+
+    /// The two that are compared.
+    fn pair(self) -> [&'static str; 2] {
+        match self {
+            Self::Suggestions => ["few", "many"],
+            _ => ["small", "largest"],
+        }
+    }
+
+    fn most(self) -> f64 {
+        match self {
+            Self::Suggestions => MANY_TO_FEW,
+            _ => LARGEST_TO_SMALL,
         }
     }
 }
@@ -120,6 +165,8 @@ struct Players {
     api: Api,
     /// The small account and the largest.
     accounts: [Account; 2],
+    /// Who follows few and who follows many.
+    readers: [Account; 2],
     strangers: Vec<Account>,
     /// Where their deep pages begin.
     deep: [Option<String>; 2],
@@ -145,14 +192,13 @@ impl Scenario {
         );
         report.remark(format!("Compared: {} followers (largest) and {} (small).", followers[1], followers[0]));
 
-        let mut all = Kind::ALL
-            .map(|kind| [Measured::new(format!("{}_small", kind.name())), Measured::new(format!("{}_largest", kind.name()))]);
+        let mut all = Kind::ALL.map(|kind| kind.pair().map(|which| Measured::new(format!("{}_{which}", kind.name()))));
         let mut ratios = Kind::ALL.map(|_| Vec::new());
         for run in 1..=self.sizes.runs {
-            let mut accounts = self.troupe.sign_in(&numbers).await?.into_iter();
-            let accounts = [accounts.next().context("nobody")?, accounts.next().context("nobody")?];
+            let accounts = self.two(numbers).await?;
+            let readers = self.two(READERS.map(|(reader, _)| reader)).await?;
             let strangers = self.troupe.sign_in(&self.sizes.stranger_numbers()).await?;
-            let players = Arc::new(Players { api: self.api().clone(), accounts, strangers, deep: deep.clone() });
+            let players = Arc::new(Players { api: self.api().clone(), accounts, readers, strangers, deep: deep.clone() });
             for (at, kind) in Kind::ALL.into_iter().enumerate() {
                 // What the kind before has left to do in the background would be measured with this one.
                 until_rest(self.driver.stop(), "background work", || async { self.api().background_items().await }).await?;
@@ -170,9 +216,10 @@ impl Scenario {
                 ensure!(!self.driver.stop().is_set(), "interrupted");
             }
         }
-        for ([small, largest], ratios) in all.iter().zip(ratios) {
+        for ((kind, [small, largest]), ratios) in Kind::ALL.into_iter().zip(&all).zip(ratios) {
             report.push(small);
-            report.push(Line::from(largest).ratio(median(ratios), "small, p95", Goal::AtMost(LARGEST_TO_SMALL)));
+            let of = format!("{}, p95", kind.pair()[0]);
+            report.push(Line::from(largest).ratio(median(ratios), &of, Goal::AtMost(kind.most())));
         }
         // Everybody who followed left again.
         for (which, account) in self.troupe.sign_in(&numbers).await?.iter().enumerate() {
@@ -180,6 +227,11 @@ impl Scenario {
             ensure!(now == followers[which], "@{} has {now} followers at the end instead of {}", account.handle, followers[which]);
         }
         Ok(())
+    }
+
+    async fn two(&self, numbers: [u64; 2]) -> Result<[Account; 2]> {
+        let mut accounts = self.troupe.sign_in(&numbers).await?.into_iter();
+        Ok([accounts.next().context("nobody")?, accounts.next().context("nobody")?])
     }
 
     fn api(&self) -> &Api {
@@ -233,6 +285,7 @@ impl Players {
                 both(timed(api.unfollow(stranger, account.id)).await, followed)
             }
             Kind::Post => timed(api.post(account, "A post, measured.")).await,
+            Kind::Suggestions => timed(api.suggestions(&self.readers[which])).await,
         }
     }
 }
@@ -261,7 +314,15 @@ mod tests {
         for (_, followee) in sizes.edges() {
             *followers.entry(followee).or_insert(0) += 1;
         }
-        assert_eq!(followers, HashMap::from([(LARGEST, 500), (SMALL, SMALL_FOLLOWERS), (ANYBODY, 22)]));
+        let of = |account: u64| followers.get(&account).copied().unwrap_or_default();
+        assert_eq!([LARGEST, SMALL, ANYBODY].map(of), [500, SMALL_FOLLOWERS, 24]);
+        let accounts = FIRST_FOLLOWER..FIRST_FOLLOWER + 500;
+        assert!(followers.keys().all(|account| *account <= ANYBODY || accounts.contains(account)), "all there are");
+        let follows = |reader: u64| sizes.edges().filter(|(follower, _)| *follower == reader).count();
+        // A third of all, for there are few.
+        assert_eq!(READERS.map(|(reader, _)| follows(reader)), [100, 166]);
+        let distinct: std::collections::HashSet<Edge> = sizes.edges().collect();
+        assert_eq!(distinct.len(), sizes.edges().count());
         let strangers = sizes.stranger_numbers();
         assert!(sizes.edges().all(|(follower, followee)| followee == ANYBODY || !strangers.contains(&follower)));
         assert!(sizes.edges().all(|(follower, _)| follower > ANYBODY));
