@@ -79,6 +79,8 @@ fn api(api: &mut ServiceConfig<'_>) {
         .service(comments::create_comment)
         .service(comments::list_comments)
         .service(comments::get_comment)
+        .service(comments::get_thread)
+        .service(comments::edit_comment)
         .service(comments::delete_comment)
         .service(reactions::like_post)
         .service(reactions::unlike_post)

@@ -49,6 +49,10 @@ pub fn metrics() -> &'static PrometheusHandle {
             "worker_last_success_timestamp_seconds",
             "When a background worker last had a step that did not fail"
         );
+        metrics::describe_counter!(
+            "applied_batches_total",
+            "Transactions that counted comments or reactions in their parent, by kind of child"
+        );
         metrics::describe_counter!("worker_items_total", "Items that a background worker dealt with");
         metrics::describe_counter!("worker_errors_total", "Steps of a background worker that failed");
         metrics::describe_gauge!("build_info", "The version that runs");

@@ -28,6 +28,7 @@ const PUBLIC: &[&str] = &[
     "list_user_posts",
     "list_comments",
     "get_comment",
+    "get_thread",
     "list_likes",
     "list_reposts",
 ];

@@ -39,6 +39,8 @@ struct World {
     comment: String,
     /// The third's reply to that.
     reply: String,
+    /// The third's comment which the author's comment answers.
+    root: String,
     /// The author's post that the third has reposted.
     reposted: String,
     /// The author's comment under their own posts.
@@ -76,7 +78,8 @@ impl World {
         let public = publish(&author, "for all", "public").await;
         let for_followers = publish(&author, "for friends", "followers").await;
         let other_post = publish(&third, "hello @author", "public").await;
-        let of_author = comment(&author, &other_post, None).await;
+        let root = comment(&third, &other_post, None).await;
+        let of_author = comment(&author, &other_post, Some(&root)).await;
         let reply = comment(&third, &other_post, Some(&of_author)).await;
         let under_public = comment(&author, &public, None).await;
         let under_for_followers = comment(&author, &for_followers, None).await;
@@ -120,6 +123,7 @@ impl World {
             other_post,
             comment: of_author,
             reply,
+            root,
             reposted,
             under_public,
             under_for_followers,
@@ -185,6 +189,25 @@ impl World {
             }
             "the replies to that comment" => {
                 among(&get(format!("posts/{}/comments?parentId={}", self.other_post, self.comment)).await, "", &self.reply)
+            }
+            "the thread of that comment" => {
+                let thread = get(format!("comments/{}/thread", self.comment)).await;
+                if thread.status != 200 {
+                    return Some(thread.status.to_string());
+                }
+                assert_eq!(thread.json()["comment"]["id"], *self.comment);
+                is_in(&thread.json()["descendants"]["items"], "", &self.reply)
+            }
+            "that comment above and below others in their threads" => {
+                let below = get(format!("comments/{}/thread", self.root)).await.json();
+                let above = get(format!("comments/{}/thread", self.reply)).await.json();
+                let met = is_in(&below["descendants"]["items"], "", &self.comment);
+                assert_eq!(met, is_in(&above["ancestors"], "", &self.comment));
+                met
+            }
+            "an answer to that comment in the thread above it" => {
+                let thread = get(format!("comments/{}/thread", self.root)).await.json();
+                is_in(&thread["descendants"]["items"], "", &self.reply)
             }
             "the author named in another's post" => {
                 is_in(&get(format!("posts/{}", self.other_post)).await.json()["mentions"], "", author)

@@ -6,7 +6,11 @@ pub mod tree;
 
 use std::time::Duration;
 
-use crate::{CommentId, Page, PostId, Timestamp, page::SeqCursor, user::UserSummary};
+use crate::{
+    CommentId, Page, PostId, Timestamp,
+    page::{Cursor, SeqCursor},
+    user::UserSummary,
+};
 
 /// Comments of the subset that a post shows.
 pub const RECENT_SHOWN: usize = 10;
@@ -64,6 +68,64 @@ pub enum CommentOrder {
     Oldest,
 }
 
+/// A place in a list of comments. It goes with the order of the list: the same place leads elsewhere in the other one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommentCursor {
+    /// The order of the list that it was made in.
+    pub order: CommentOrder,
+    /// The place.
+    pub place: SeqCursor,
+}
+
+impl Cursor for CommentCursor {
+    const KIND: u8 = 11;
+
+    fn write(&self, to: &mut Vec<u8>) {
+        to.push(match self.order {
+            CommentOrder::Newest => 0,
+            CommentOrder::Oldest => 1,
+        });
+        self.place.write(to);
+    }
+
+    fn read(from: &[u8]) -> Option<Self> {
+        let (order, place) = from.split_first()?;
+        let order = match order {
+            0 => CommentOrder::Newest,
+            1 => CommentOrder::Oldest,
+            _ => return None,
+        };
+        Some(Self { order, place: SeqCursor::read(place)? })
+    }
+}
+
+/// A place among the descendants of a comment, which are read in one direction: those behind this number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ThreadCursor(pub i64);
+
+impl Cursor for ThreadCursor {
+    const KIND: u8 = 12;
+
+    fn write(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(&self.0.to_be_bytes());
+    }
+
+    fn read(from: &[u8]) -> Option<Self> {
+        Some(Self(i64::from_be_bytes(from.try_into().ok()?)))
+    }
+}
+
+/// A comment, what it answers, and a page of what answers it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thread {
+    /// The comments above it, from the first level to its parent.
+    pub ancestors: Vec<Comment>,
+    /// The comment.
+    pub comment: Comment,
+    /// The comments below it, of every level, each after the one that it answers.
+    pub descendants: Page<Comment, ThreadCursor>,
+}
+
 /// Why a comment, or a list of comments, is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CommentRefusal {
@@ -84,14 +146,14 @@ pub enum CommentRefusal {
     ThreadTooDeep,
 }
 
-/// Why a comment is not deleted.
+/// Why a comment is neither edited nor deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum DeleteCommentRefusal {
-    /// The comment is absent or was deleted before.
+pub enum ChangeCommentRefusal {
+    /// The comment is absent, was deleted before, or is not for the caller.
     #[error("there is no such comment")]
     NotFound,
     /// Somebody else wrote it.
-    #[error("only its author may delete a comment")]
+    #[error("only its author may edit or delete a comment")]
     NotYours,
 }
 
@@ -103,7 +165,21 @@ pub fn missing_from_subset(kept: usize, live: i64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn a_place_among_comments_survives_the_trip_through_a_client(seq: i64, below: bool, newest: bool) {
+            let order = if newest { CommentOrder::Newest } else { CommentOrder::Oldest };
+            let place = if below { SeqCursor::Below(seq) } else { SeqCursor::Above(seq) };
+            let list = CommentCursor { order, place };
+            prop_assert_eq!(CommentCursor::decode(&list.encode()), Ok(list));
+            prop_assert_eq!(ThreadCursor::decode(&ThreadCursor(seq).encode()), Ok(ThreadCursor(seq)));
+            prop_assert!(ThreadCursor::decode(&list.encode()).is_err() && SeqCursor::decode(&list.encode()).is_err());
+        }
+    }
 
     #[test]
     fn the_subset_lacks_what_is_live_and_not_kept() {

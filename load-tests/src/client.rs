@@ -21,6 +21,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The counter of `/metrics` that the fan-out is measured by.
 const FANOUT_ENTRIES: &str = "fanout_entries_total";
 
+/// The counter of `/metrics` that tells the transactions which counted children in their post.
+const APPLIED_BATCHES: &str = "applied_batches_total";
+
 /// The counter of `/metrics` that stands still when nothing is left to do.
 const BACKGROUND_ITEMS: &str = "worker_items_total";
 
@@ -90,6 +93,61 @@ struct FeedItem {
 struct Post {
     id: Uuid,
     author: Summary,
+    text: String,
+}
+
+/// What is counted under a post.
+#[derive(Debug, Deserialize)]
+pub(crate) struct PostCounts {
+    pub(crate) comments: u64,
+    pub(crate) likes: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct CountedPost {
+    counts: PostCounts,
+}
+
+#[derive(Debug, Deserialize)]
+struct Reacted {
+    viewer: ReactedViewer,
+}
+
+#[derive(Debug, Deserialize)]
+struct ReactedViewer {
+    liked: bool,
+}
+
+/// A page of comments.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct CommentPage {
+    pub(crate) items: Vec<Comment>,
+    pub(crate) next_cursor: Option<String>,
+    pub(crate) total: u64,
+}
+
+/// A page of what stands below a comment.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Descendants {
+    pub(crate) items: Vec<Comment>,
+    pub(crate) next_cursor: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Thread {
+    comment: Comment,
+    descendants: Descendants,
+}
+
+/// A comment in a page.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Comment {
+    id: Uuid,
+    post_id: Uuid,
+    parent_id: Option<Uuid>,
     text: String,
 }
 
@@ -176,6 +234,11 @@ impl Api {
         self.counter(BACKGROUND_ITEMS).await
     }
 
+    /// How often the service has written a parent to count children of this kind since it started.
+    pub(crate) async fn applied_batches(&self, of: &str) -> Result<u64, Failure> {
+        self.counter(&format!("{APPLIED_BATCHES}{{child=\"{of}\"}}")).await
+    }
+
     async fn counter(&self, name: &str) -> Result<u64, Failure> {
         let answer = self.send(self.http.get(format!("{}/metrics", self.base)), 200).await?;
         let text = answer.text().await.map_err(|error| transport(&error))?;
@@ -253,9 +316,71 @@ impl Api {
 
     /// Writes a post.
     pub(crate) async fn post(&self, caller: &Account, text: &str) -> Result<(), Failure> {
+        self.publish(caller, text).await.map(drop)
+    }
+
+    /// Writes a post and gives its id.
+    pub(crate) async fn publish(&self, caller: &Account, text: &str) -> Result<Uuid, Failure> {
         let request = self.http.post(self.url("/posts")).bearer_auth(&caller.token).json(&json!({"text": text}));
         let post: Post = self.json(request, 201).await?;
-        check(post.text == text && post.author.id == caller.id, "another post than was written")
+        check(post.text == text && post.author.id == caller.id, "another post than was written")?;
+        Ok(post.id)
+    }
+
+    /// What is counted under a post.
+    pub(crate) async fn post_counts(&self, post: Uuid) -> Result<PostCounts, Failure> {
+        let post: CountedPost = self.json(self.http.get(self.url(&format!("/posts/{post}"))), 200).await?;
+        Ok(post.counts)
+    }
+
+    /// Likes a post.
+    pub(crate) async fn like_post(&self, caller: &Account, post: Uuid) -> Result<(), Failure> {
+        let request = self.http.put(self.url(&format!("/posts/{post}/like"))).bearer_auth(&caller.token);
+        let reacted: Reacted = self.json(request, 200).await?;
+        check(reacted.viewer.liked, "a post that was liked and is not")
+    }
+
+    /// Comments on a post, or answers a comment, and gives the new comment's id.
+    pub(crate) async fn comment(
+        &self,
+        caller: &Account,
+        post: Uuid,
+        text: &str,
+        parent: Option<Uuid>,
+    ) -> Result<Uuid, Failure> {
+        let body = json!({"text": text, "parentId": parent});
+        let request = self.http.post(self.url(&format!("/posts/{post}/comments"))).bearer_auth(&caller.token).json(&body);
+        let made: Comment = self.json(request, 201).await?;
+        check(made.text == text && made.post_id == post && made.parent_id == parent, "another comment than was written")?;
+        Ok(made.id)
+    }
+
+    /// Reads a page of the comments under a post and checks that it is full (or the last), of this post, and has none twice.
+    pub(crate) async fn comments(&self, post: Uuid, cursor: Option<&str>) -> Result<CommentPage, Failure> {
+        let page: CommentPage = self.page(&format!("/posts/{post}/comments"), cursor).await?;
+        check(page.items.len() == PAGE || page.next_cursor.is_none(), "a page of comments that is short but not the last")?;
+        check(page.items.iter().all(|comment| comment.post_id == post), "a comment of another post")?;
+        check(each_once(&page.items), "a comment twice on a page")?;
+        Ok(page)
+    }
+
+    /// Reads a page of what stands below a comment that nothing but direct answers stand below, and checks it as one of comments.
+    pub(crate) async fn thread(&self, comment: Uuid, cursor: Option<&str>) -> Result<Descendants, Failure> {
+        let thread: Thread = self.page(&format!("/comments/{comment}/thread"), cursor).await?;
+        let below = thread.descendants;
+        check(thread.comment.id == comment, "another comment's thread")?;
+        check(below.items.len() == PAGE || below.next_cursor.is_none(), "a page of a thread that is short but not the last")?;
+        check(below.items.iter().all(|answer| answer.parent_id == Some(comment)), "an answer to another comment")?;
+        check(each_once(&below.items), "a comment twice on a page")?;
+        Ok(below)
+    }
+
+    async fn page<T: DeserializeOwned>(&self, path: &str, cursor: Option<&str>) -> Result<T, Failure> {
+        let mut request = self.http.get(self.url(path)).query(&[("limit", PAGE)]);
+        if let Some(cursor) = cursor {
+            request = request.query(&[("cursor", cursor)]);
+        }
+        self.json(request, 200).await
     }
 
     /// Reads a profile.
@@ -265,11 +390,7 @@ impl Api {
 
     /// Reads a page of followers and checks that it is full (or the last), newest first, and names nobody twice.
     pub(crate) async fn followers(&self, user: Uuid, cursor: Option<&str>) -> Result<FollowerPage, Failure> {
-        let mut request = self.http.get(self.url(&format!("/users/{user}/followers"))).query(&[("limit", PAGE)]);
-        if let Some(cursor) = cursor {
-            request = request.query(&[("cursor", cursor)]);
-        }
-        let page: FollowerPage = self.json(request, 200).await?;
+        let page: FollowerPage = self.page(&format!("/users/{user}/followers"), cursor).await?;
         check(page.items.len() == PAGE || page.next_cursor.is_none(), "a page of followers that is short but not the last")?;
         check(page.items.is_sorted_by(|a, b| a.followed_at >= b.followed_at), "followers that are not newest first")?;
         let distinct: HashSet<_> = page.items.iter().map(|item| item.user.id).collect();
@@ -312,6 +433,10 @@ impl Api {
 
 fn check(holds: bool, otherwise: impl std::fmt::Display) -> Result<(), Failure> {
     if holds { Ok(()) } else { Err(Failure::wrong(otherwise)) }
+}
+
+fn each_once(comments: &[Comment]) -> bool {
+    comments.iter().map(|comment| comment.id).collect::<HashSet<_>>().len() == comments.len()
 }
 
 fn transport(error: &reqwest::Error) -> Failure {
@@ -410,6 +535,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn comments_are_checked_for_their_post_and_for_being_there_once() {
+        let (post, root) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let comment = |id: u128, post: Uuid, parent: Uuid| json!({"id": Uuid::from_u128(id), "postId": post, "parentId": parent, "text": "x"});
+        let two = |one: Value, other: Value| json!({"items": [one, other], "nextCursor": null, "total": 2});
+        for (page, right) in [
+            (two(comment(3, post, root), comment(4, post, root)), true),
+            (two(comment(3, post, root), comment(3, post, root)), false),
+            (two(comment(3, post, root), comment(4, root, root)), false),
+            (json!({"items": [comment(3, post, root)], "nextCursor": "x", "total": 2}), false),
+        ] {
+            let api = answering("200 OK", &page.to_string()).await;
+            assert_eq!(api.comments(post, None).await.is_ok(), right, "{page}");
+        }
+        for (below, right) in [(comment(3, post, root), true), (comment(3, post, post), false)] {
+            let thread = json!({"comment": comment(2, post, post), "descendants": {"items": [below], "nextCursor": null}});
+            let api = answering("200 OK", &thread.to_string()).await;
+            assert_eq!(api.thread(root, None).await.is_ok(), right, "{thread}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_feed_is_checked_for_length_order_and_authors() {
         let followed = HashSet::from([Uuid::from_u128(7)]);
         let full: Vec<_> = (1..=20).rev().map(|post| item(post, 7)).collect();
@@ -433,5 +579,7 @@ mod tests {
         assert_eq!(sum_of_metric(text, FANOUT_ENTRIES), Ok(7));
         assert_eq!(sum_of_metric("", FANOUT_ENTRIES), Ok(0));
         assert!(sum_of_metric("fanout_entries_total x\n", FANOUT_ENTRIES).is_err());
+        let text = "applied_batches_total{child=\"comments\"} 5\napplied_batches_total{child=\"likes\"} 6\n";
+        assert_eq!(sum_of_metric(text, "applied_batches_total{child=\"comments\"}"), Ok(5));
     }
 }

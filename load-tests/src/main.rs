@@ -14,6 +14,7 @@ mod rest;
 mod service;
 mod stage;
 mod turns;
+mod viral;
 
 use std::{io::Write as _, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -62,6 +63,8 @@ enum Run {
     /// Accounts that become celebrities and cease to be again and again, under many callers of several services; ends with `rookery
     /// verify`.
     Churn(ChurnArguments),
+    /// One post that everybody comments on at the same time, its first and its last page of comments in turns, and a storm of likes.
+    Viral(ViralArguments),
 }
 
 /// Which graph.
@@ -214,6 +217,46 @@ struct ChurnArguments {
     output: OutputArguments,
 }
 
+#[derive(Debug, Args)]
+struct ViralArguments {
+    /// Comments on the post, each by another account, and likes of it after them [default: 10000, with --quick 200].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
+    comments: Option<u64>,
+    /// Callers at a time [default: 32, with --quick 8].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    callers: Option<u16>,
+    /// Requests for each of two pages that are compared, in one run [default: 2000, with --quick 20].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    samples: Option<u64>,
+    /// Runs of that comparison, of which the median counts [default: 5, with --quick 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    runs: Option<u8>,
+    /// A small run, to see that everything works; its figures mean little.
+    #[arg(long)]
+    quick: bool,
+    /// An empty or new folder for the data of the run, which is kept [default: a temporary one].
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// The `rookery` program [default: beside this one].
+    #[arg(long, value_name = "PATH")]
+    rookery: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+impl ViralArguments {
+    fn sizes(&self) -> viral::Sizes {
+        let base = if self.quick { viral::Sizes::QUICK } else { viral::Sizes::FULL };
+        viral::Sizes {
+            callers: self.callers.map_or(base.callers, usize::from),
+            comments: self.comments.unwrap_or(base.comments),
+            samples: self.samples.unwrap_or(base.samples),
+            runs: self.runs.map_or(base.runs, usize::from),
+            limit: base.limit,
+        }
+    }
+}
+
 impl ChurnArguments {
     fn sizes(&self) -> churn::Sizes {
         let or = |given: Option<u64>, full: u64, quick: u64| given.unwrap_or(if self.quick { quick } else { full });
@@ -270,6 +313,7 @@ async fn command(command: Command) -> Result<ExitCode> {
             Command::Run(Run::Celebrity(celebrity)) => run_celebrity(&celebrity, &stop).await,
             Command::Run(Run::Million(million)) => run_million(&million, &stop).await,
             Command::Run(Run::Churn(churn)) => run_churn(&churn, &stop).await,
+            Command::Run(Run::Viral(viral)) => run_viral(&viral, &stop).await,
         }
     };
     // The first signal ends the loops, and what was measured is reported; the second ends the program, and with it its children.
@@ -410,6 +454,23 @@ async fn run_churn(arguments: &ChurnArguments, stop: &Stop) -> Result<ExitCode> 
     let code = conclude(report, result, &arguments.output, stop)?;
     // What it is for.
     let clean = stage.strike(true, stop).await?;
+    Ok(if clean { code } else { ExitCode::FAILURE })
+}
+
+async fn run_viral(arguments: &ViralArguments, stop: &Stop) -> Result<ExitCode> {
+    let sizes = arguments.sizes();
+    let (rookery, data_dir) = (arguments.rookery.as_deref(), arguments.data_dir.as_deref());
+    // The author is no celebrity: what is measured is the post.
+    let stage = Stage::set(rookery, data_dir, sizes.comments + 1, sizes.edges(), stop).await?;
+    let driver = Driver::new(stop.clone());
+    let troupe = Troupe::imported(stage.api()?, driver.clone());
+    let raw = Raw::connect(stage.database.uri(), DATABASE).await?;
+    let mut report = Report::new("viral");
+    let scenario = viral::Scenario { driver, troupe, sizes, raw };
+    let result = scenario.run(&mut report).await;
+    scenario.raw.close().await?;
+    let code = conclude(report, result, &arguments.output, stop)?;
+    let clean = stage.strike(arguments.output.verify, stop).await?;
     Ok(if clean { code } else { ExitCode::FAILURE })
 }
 

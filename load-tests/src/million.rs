@@ -1,10 +1,7 @@
 //! The scenario `million`: one account with a million followers beside one with a hundred, everything that a person does with either,
 //! in turns. It shows what the document model promises: no request costs more because an account has more followers.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use uuid::Uuid;
@@ -16,7 +13,7 @@ use crate::{
     loops::{Driver, Failure, Measured},
     report::{Goal, Line, Report, median, ratio},
     rest::until_rest,
-    turns::{Timed, in_turns, warm_up},
+    turns::{Timed, in_turns, timed, warm_up},
 };
 
 /// The account with the many followers, by its number in the graph.
@@ -288,12 +285,6 @@ impl Players {
             Kind::Suggestions => timed(api.suggestions(&self.readers[which])).await,
         }
     }
-}
-
-async fn timed(call: impl Future<Output = Result<(), Failure>>) -> Timed {
-    let began = Instant::now();
-    let answer = call.await;
-    (began.elapsed(), answer)
 }
 
 /// What was timed, or the fault of what belongs to it and was not.

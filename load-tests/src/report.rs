@@ -77,6 +77,12 @@ impl Line {
         self
     }
 
+    /// Its ratio to something, of which nothing is asked.
+    #[must_use]
+    pub(crate) fn beside(self, ratio: Option<f64>, of: &str) -> Self {
+        Self { ratio: ratio.map(rounded), ratio_of: Some(of.to_owned()), ..self }
+    }
+
     /// Without a rate, where one has no meaning: a thing that was timed once or twice.
     #[must_use]
     pub(crate) fn without_rate(self) -> Self {

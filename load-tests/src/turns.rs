@@ -4,13 +4,20 @@
 use std::{
     future::Future,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::loops::{Driver, Failure, Measured, Plan};
 
 /// One call and how long the part of it took that is compared.
 pub(crate) type Timed = (Duration, Result<(), Failure>);
+
+/// Makes a call and times all of it.
+pub(crate) async fn timed(call: impl Future<Output = Result<(), Failure>>) -> Timed {
+    let began = Instant::now();
+    let answer = call.await;
+    (began.elapsed(), answer)
+}
 
 /// Calls for two accounts in turns, one caller: `samples` each, after a tenth as many of warm-up. `call` gets which of the two accounts it
 /// is for (0 or 1) and the number of the pair, and times itself. The order is 0, 1, 1, 0, so that neither always comes after the other.

@@ -100,3 +100,32 @@ fn the_churn_scenario_runs_without_an_error_and_leaves_no_drift() {
         assert!(line["count"].as_u64().unwrap() > 0 && line["errors"] == 0, "{line}\n{printed}");
     }
 }
+
+#[test]
+fn the_viral_scenario_runs_without_an_error_and_leaves_no_drift() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.json");
+    let output = load_tests().args(["run", "viral", "--quick", "--verify", "--json"]).arg(&file).output().unwrap();
+    let printed = format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{printed}");
+    let report: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    let results = report["results"].as_array().unwrap();
+    for (name, count, has_ratio) in [
+        ("comments_storm", 200, true),
+        ("comments_applied", 1, true),
+        ("comment_page_first", 20, false),
+        ("comment_page_last", 20, true),
+        ("thread_page_first", 20, false),
+        ("thread_page_last", 20, true),
+        ("likes_storm", 200, true),
+        ("likes_applied", 1, true),
+    ] {
+        let line = results.iter().find(|line| line["name"] == name).unwrap_or_else(|| panic!("{name} is missing\n{printed}"));
+        assert!(line["count"] == count && line["errors"] == 0 && line["ratio"].is_number() == has_ratio, "{line}\n{printed}");
+    }
+    for name in ["comments_batches", "likes_batches"] {
+        let line = results.iter().find(|line| line["name"] == name).unwrap_or_else(|| panic!("{name} is missing\n{printed}"));
+        // Not a write of the post for each, or nothing was gathered.
+        assert!((1..200).contains(&line["count"].as_u64().unwrap()), "{line}\n{printed}");
+    }
+}

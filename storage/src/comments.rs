@@ -3,21 +3,26 @@
 //! A comment is a child of its post, and a reply one of the comment it answers too; both are counted by the protocol of
 //! [`crate::pending`]. A request inserts a comment `pending` or marks it `removed`, and makes the attempt to apply that unless others'
 //! comments under the post wait already: then the post is hot, and the applier takes them all in one update of the post ([`apply`]).
-//! What is wanted counts for whoever reads a single comment; what is applied makes the lists and totals ([`list`]).
+//! What is wanted counts for whoever reads a single comment; what is applied makes the lists and totals ([`list`]). The text is nobody's
+//! count: an edit is written at once ([`edit`]).
 
 mod apply;
+mod edit;
 mod list;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use self::apply::recent;
 
+use std::collections::HashSet;
+
 use bson::{Document, doc};
+use futures::TryStreamExt as _;
 use mongodb::Collection;
 use rookery_domain::{
     CommentId, PostId, UserId,
     comments::{
-        Comment, CommentRefusal, DeleteCommentRefusal, MAX_DEPTH,
+        Comment, CommentRefusal, ChangeCommentRefusal, MAX_DEPTH,
         tree::{CommentState, Node},
     },
 };
@@ -25,10 +30,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, Result, Store, collections,
-    error::is_duplicate_key,
-    posts::AuthorDoc,
-    store::{b, date, timestamp, until_no_conflict},
-    users::UserRef,
+    graph::IdDoc,
+    posts::{AuthorDoc, SeenPost},
+    store::{ANSWER, b, date, timestamp, until_no_conflict},
 };
 
 /// A comment as the database holds it.
@@ -102,11 +106,6 @@ impl CommentDoc {
     pub(crate) fn is_live(&self) -> bool {
         self.state == CommentStateDoc::Live
     }
-
-    /// Whether others see it: alive, or deleted and holding shown replies in their place. A deletion shows at once, applied or not.
-    fn is_seen(&self) -> bool {
-        self.state == CommentStateDoc::Live || (self.seq.is_some() && self.counters.children > 0)
-    }
 }
 
 /// A comment, and the post that it is under.
@@ -140,21 +139,49 @@ pub(crate) struct Place {
     depth: i32,
 }
 
+/// A comment that is written, and what forbids it, if anything does.
+pub(crate) type Written = Result<(CommentDoc, Option<CommentRefusal>)>;
+
+impl NewComment {
+    /// What is wanted: the comment, pending.
+    fn at(self, place: Place) -> CommentDoc {
+        CommentDoc {
+            id: b(self.id),
+            post_id: b(self.post),
+            parent_id: self.parent.map(b),
+            ancestors: place.ancestors,
+            depth: place.depth,
+            seq: None,
+            author: Some(place.author),
+            text: Some(self.text),
+            counters: CommentCountersDoc::default(),
+            state: CommentStateDoc::Live,
+            pending: Some(true),
+            created_at: date(self.id.time()),
+            edited_at: None,
+            purge_at: None,
+        }
+    }
+}
+
 impl Store {
     /// Makes a comment.
     ///
-    /// *Write first, check after*: it is inserted, and then post and parent are looked at again; where one of them was deleted meanwhile,
-    /// the comment is withdrawn.
+    /// *Write first, check after*: it is inserted, and then post, parent and author are looked at again; where one of them was deleted
+    /// meanwhile, the comment is withdrawn. Concurrent calls share the write and the look ([`crate::gather`]).
     pub async fn create_comment(&self, new: NewComment) -> Result<Result<Comment, CommentRefusal>> {
-        let comment = match self.place_for(&new).await? {
-            Ok(place) => self.insert_comment(new, place).await?,
+        let (comment, forbidden) = match self.place_for(&new).await? {
+            Ok(place) => self.gathered_comments().call(new.at(place)).await??,
             // Refused now, and yet an earlier call with its id may have made it.
             Err(refusal) => match self.comment_doc(new.id).await? {
-                Some(earlier) if refusal != CommentRefusal::PostNotFound => earlier,
+                Some(earlier) if refusal != CommentRefusal::PostNotFound => {
+                    let forbidden = self.what_forbids(&[&earlier]).await?.pop().flatten();
+                    (earlier, forbidden)
+                }
                 _ => return Ok(Err(refusal)),
             },
         };
-        match self.settle_comment(&comment).await? {
+        match self.settle_written(&comment, forbidden).await? {
             Ok(()) => Ok(Ok(self.shown_comment(comment)?)),
             Err(refusal) => Ok(Err(refusal)),
         }
@@ -163,40 +190,47 @@ impl Store {
     /// A comment under a post that the viewer may see; a deleted one only while it holds replies in their place, and none across a block.
     pub async fn comment(&self, id: CommentId, viewer: Option<UserId>) -> Result<Option<Comment>> {
         match self.comment_doc(id).await? {
-            Some(comment) if comment.is_seen() && !self.is_of_deleting(&comment) && self.is_open_to(&comment, viewer).await? => {
-                Ok(Some(self.shown_comment(comment)?))
-            }
+            Some(comment) if self.seen_comment(&comment, viewer).await?.is_some() => Ok(Some(self.shown_comment(comment)?)),
             _ => Ok(None),
         }
     }
 
+    /// The post of a comment that the viewer may see; none where they may not see the comment or its post.
+    async fn seen_comment(&self, comment: &CommentDoc, viewer: Option<UserId>) -> Result<Option<SeenPost>> {
+        if self.is_seen(comment) { self.open_to(comment, viewer).await } else { Ok(None) }
+    }
+
     /// Whether the viewer may see the post of a comment, and no block stands between them and its author.
     pub(crate) async fn is_open_to(&self, comment: &CommentDoc, viewer: Option<UserId>) -> Result<bool> {
+        Ok(self.open_to(comment, viewer).await?.is_some())
+    }
+
+    async fn open_to(&self, comment: &CommentDoc, viewer: Option<UserId>) -> Result<Option<SeenPost>> {
         let blocked = async {
-            match comment.live_author() {
+            match self.standing_author(comment) {
                 Some(author) => self.is_blocked(viewer, author).await,
                 None => Ok(false),
             }
         };
         let (post, blocked) = tokio::try_join!(self.seen_post(comment.post_id, viewer), blocked)?;
-        Ok(post.is_some() && !blocked)
+        Ok(post.filter(|_| !blocked))
     }
 
     /// Deletes a comment on behalf of `by`. It is gone from single reads, lists and the preview when this returns; from totals too,
     /// unless others write the post at the same time: then a moment later.
-    pub async fn delete_comment(&self, id: CommentId, by: UserId) -> Result<Result<(), DeleteCommentRefusal>> {
-        let Some(comment) = self.comment_doc(id).await? else { return Ok(Err(DeleteCommentRefusal::NotFound)) };
+    pub async fn delete_comment(&self, id: CommentId, by: UserId) -> Result<Result<(), ChangeCommentRefusal>> {
+        let Some(comment) = self.comment_doc(id).await? else { return Ok(Err(ChangeCommentRefusal::NotFound)) };
         let mine = comment.author.as_ref().is_some_and(|author| author.user_id == b(by));
         // Their own words everybody may take back, also where they may not read any more.
         let known = if mine { self.post_is_live(comment.post_id).await? } else { self.is_open_to(&comment, Some(by)).await? };
         if comment.state != CommentStateDoc::Live || !known {
-            return Ok(Err(DeleteCommentRefusal::NotFound));
+            return Ok(Err(ChangeCommentRefusal::NotFound));
         }
         if !mine {
-            return Ok(Err(DeleteCommentRefusal::NotYours));
+            return Ok(Err(ChangeCommentRefusal::NotYours));
         }
         if !self.mark_comment_removed(id).await? {
-            return Ok(Err(DeleteCommentRefusal::NotFound));
+            return Ok(Err(ChangeCommentRefusal::NotFound));
         }
         if !self.apply_own(comment.post_id, comment.id).await? {
             // Nobody reads what is deleted, however busy the post is. The applier brings the next one in.
@@ -229,12 +263,11 @@ impl Store {
             return Ok(Ok(Place { author, ancestors: Vec::new(), depth: 0 }));
         }
         let parent = match parent {
-            Some(parent) if parent.state == CommentStateDoc::Live && parent.post_id == b(new.post) => parent,
+            Some(parent) if parent.post_id == b(new.post) => parent,
             _ => return Ok(Err(CommentRefusal::ParentNotFound)),
         };
-        if let Some(parent_author) = parent.live_author()
-            && self.is_blocked(Some(new.author), parent_author).await?
-        {
+        let Some(parent_author) = self.standing_author(&parent) else { return Ok(Err(CommentRefusal::ParentNotFound)) };
+        if self.is_blocked(Some(new.author), parent_author).await? {
             return Ok(Err(CommentRefusal::ParentHidden));
         }
         if parent.depth >= MAX_DEPTH {
@@ -245,46 +278,75 @@ impl Store {
         Ok(Ok(Place { author, ancestors, depth: parent.depth + 1 }))
     }
 
-    /// Writes what is wanted: the comment, pending. Where an earlier call with its id has made it, that one stands.
-    pub(crate) async fn insert_comment(&self, new: NewComment, place: Place) -> Result<CommentDoc> {
-        let comment = CommentDoc {
-            id: b(new.id),
-            post_id: b(new.post),
-            parent_id: new.parent.map(b),
-            ancestors: place.ancestors,
-            depth: place.depth,
-            seq: None,
-            author: Some(place.author),
-            text: Some(new.text),
-            counters: CommentCountersDoc::default(),
-            state: CommentStateDoc::Live,
-            pending: Some(true),
-            created_at: date(new.id.time()),
-            edited_at: None,
-            purge_at: None,
-        };
-        match self.comment_coll().insert_one(&comment).await {
-            Ok(_) => Ok(comment),
-            Err(error) if is_duplicate_key(&error) => {
-                let earlier = self.comment_doc(new.id).await?;
-                earlier.filter(|earlier| earlier.post_id == comment.post_id).ok_or_else(|| error.into())
-            }
-            Err(error) => Err(error.into()),
-        }
+    /// Writes comments, and looks after the writes for what forbids them: so of a deletion that races a comment, one sees the other.
+    pub(crate) async fn write_and_look(&self, batch: Vec<CommentDoc>) -> Result<Vec<Written>> {
+        let written = self.insert_comments(batch).await?;
+        let stand: Vec<&CommentDoc> = written.iter().flatten().collect();
+        let mut forbidden = self.what_forbids(&stand).await?.into_iter();
+        Ok(written.into_iter().map(|comment| comment.map(|comment| (comment, forbidden.next().flatten()))).collect())
     }
 
-    /// Looks whether an inserted comment may stand, and tries to apply it.
-    pub(crate) async fn settle_comment(&self, comment: &CommentDoc) -> Result<Result<(), CommentRefusal>> {
-        let checks =
-            tokio::try_join!(self.post_is_live(comment.post_id), self.parent_is_live(comment), self.author_is_live(comment))?;
-        let refusal = match checks {
-            (_, _, false) => CommentRefusal::AuthorGone,
-            (false, ..) => CommentRefusal::PostNotFound,
-            (true, false, _) => CommentRefusal::ParentNotFound,
-            (true, true, true) => {
-                self.apply_own(comment.post_id, comment.id).await?;
-                return Ok(Ok(()));
+    /// Writes what is wanted: these comments, pending. Where an earlier call with the id of one has made it, that one stands.
+    async fn insert_comments(&self, batch: Vec<CommentDoc>) -> Result<Vec<Result<CommentDoc>>> {
+        let there = self.insert_unless_there(collections::COMMENTS, &batch).await?;
+        let mut written = Vec::with_capacity(batch.len());
+        for (place, comment) in batch.into_iter().enumerate() {
+            if !there.contains(&place) {
+                written.push(Ok(comment));
+                continue;
             }
+            let earlier = self.comment_doc(comment_id(comment.id)).await?;
+            // It was withdrawn since.
+            written.push(earlier.filter(|earlier| earlier.post_id == comment.post_id).ok_or(Error::Busy));
+        }
+        Ok(written)
+    }
+
+    /// What forbids each of these comments now, if anything does: three reads for all of them.
+    async fn what_forbids(&self, comments: &[&CommentDoc]) -> Result<Vec<Option<CommentRefusal>>> {
+        // One without an author is a tombstone by now: an earlier call with its id made it, and it was deleted since.
+        let author = |comment: &CommentDoc| comment.author.as_ref().map(|author| UserId(author.user_id.into()));
+        let posts = comments.iter().map(|comment| comment.post_id).collect();
+        let parents = comments.iter().filter_map(|comment| comment.parent_id).collect();
+        let authors: HashSet<UserId> = comments.iter().filter_map(|comment| author(comment)).collect();
+        let (posts, parents, authors) = tokio::try_join!(
+            self.live_among(collections::POSTS, posts),
+            self.live_among(collections::COMMENTS, parents),
+            self.summaries(authors),
+        )?;
+        let forbids = |comment: &&CommentDoc| {
+            if author(comment).is_some_and(|author| !authors.contains_key(&author)) {
+                Some(CommentRefusal::AuthorGone)
+            } else if !posts.contains(&comment.post_id) {
+                Some(CommentRefusal::PostNotFound)
+            } else if comment.parent_id.is_some_and(|parent| !parents.contains(&parent)) {
+                Some(CommentRefusal::ParentNotFound)
+            } else {
+                None
+            }
+        };
+        Ok(comments.iter().map(forbids).collect())
+    }
+
+    async fn live_among(&self, name: &str, ids: HashSet<bson::Uuid>) -> Result<HashSet<bson::Uuid>> {
+        if ids.is_empty() {
+            return Ok(ids);
+        }
+        let ids: Vec<bson::Uuid> = ids.into_iter().collect();
+        let live = doc! { "_id": { "$in": ids }, "state": "live" };
+        let found = self.coll::<IdDoc>(name).find(live).projection(doc! { "_id": 1 }).batch_size(ANSWER).await?;
+        Ok(found.map_ok(|found| found.id).try_collect().await?)
+    }
+
+    /// Withdraws a comment that is written and forbidden; tries to apply one that is not.
+    async fn settle_written(
+        &self,
+        comment: &CommentDoc,
+        forbidden: Option<CommentRefusal>,
+    ) -> Result<Result<(), CommentRefusal>> {
+        let Some(refusal) = forbidden else {
+            self.apply_own(comment.post_id, comment.id).await?;
+            return Ok(Ok(()));
         };
         let withdrawn = until_no_conflict(async || {
             let not_counted = doc! { "_id": comment.id, "seq": { "$exists": false } };
@@ -340,7 +402,7 @@ impl Store {
 
     /// A comment as others see it.
     pub(crate) fn shown_comment(&self, comment: CommentDoc) -> Result<Comment> {
-        let deleted = comment.state != CommentStateDoc::Live;
+        let deleted = !comment.is_live() || self.is_of_deleting(&comment);
         let (author, text) = match (comment.author, comment.text) {
             _ if deleted => (None, String::new()),
             (Some(author), Some(text)) => (Some(self.summary_of(author)), text),
@@ -358,27 +420,25 @@ impl Store {
             text,
             created_at: timestamp(comment.created_at),
             edited_at: comment.edited_at.filter(|_| !deleted).map(timestamp),
-            likes: comment.counters.likes,
+            likes: if deleted { 0 } else { comment.counters.likes },
             replies: comment.counters.replies,
             deleted,
         })
     }
 
+    /// Who wrote a comment that stands: neither deleted nor of an account that is being deleted, whose words are gone at once.
+    pub(crate) fn standing_author(&self, comment: &CommentDoc) -> Option<UserId> {
+        comment.live_author().filter(|author| !self.is_deleting(*author))
+    }
+
+    /// Whether others see it: it stands, or is deleted and holds shown replies in their place. A deletion shows at once, applied or not.
+    fn is_seen(&self, comment: &CommentDoc) -> bool {
+        self.standing_author(comment).is_some() || (comment.seq.is_some() && comment.counters.children > 0)
+    }
+
     /// Whether it was written by an account that is being deleted.
-    pub(crate) fn is_of_deleting(&self, comment: &CommentDoc) -> bool {
+    fn is_of_deleting(&self, comment: &CommentDoc) -> bool {
         comment.author.as_ref().is_some_and(|author| self.is_deleting(UserId(author.user_id.into())))
-    }
-
-    async fn author_is_live(&self, comment: &CommentDoc) -> Result<bool> {
-        // One without an author is a tombstone by now: an earlier call with its id made it, and it was deleted since.
-        let Some(author) = &comment.author else { return Ok(true) };
-        Ok(self.user_id(&UserRef::Id(UserId(author.user_id.into()))).await?.is_some())
-    }
-
-    async fn parent_is_live(&self, comment: &CommentDoc) -> Result<bool> {
-        let Some(parent) = comment.parent_id else { return Ok(true) };
-        let live = doc! { "_id": parent, "state": "live" };
-        Ok(self.coll::<Document>(collections::COMMENTS).find_one(live).projection(doc! { "_id": 1 }).await?.is_some())
     }
 
     async fn post_is_live(&self, post: bson::Uuid) -> Result<bool> {

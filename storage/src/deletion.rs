@@ -120,7 +120,8 @@ impl Deleting {
         accounts.found.contains(&user) || accounts.own.contains_key(&user)
     }
 
-    fn all(&self) -> Vec<UserId> {
+    /// All of them that this process knows of.
+    pub(crate) fn all(&self) -> HashSet<UserId> {
         let accounts = self.accounts.read().unwrap_or_else(PoisonError::into_inner);
         accounts.found.iter().chain(accounts.own.keys()).copied().collect()
     }
@@ -482,14 +483,6 @@ impl Store {
     /// wrote is hidden.
     pub(crate) fn is_deleting(&self, user: UserId) -> bool {
         self.deleting().contains(user)
-    }
-
-    /// Leaves what accounts that are being deleted wrote out of a query for posts or comments.
-    pub(crate) fn leave_out_deleting(&self, filter: &mut Document) {
-        let deleting: Vec<bson::Uuid> = self.deleting().all().into_iter().map(b).collect();
-        if !deleting.is_empty() {
-            filter.insert("author.userId", doc! { "$nin": deleting });
-        }
     }
 
     /// Reads again which accounts are being deleted. To be run every 200 ms.

@@ -51,11 +51,6 @@ impl Hidden {
     pub(crate) fn len(&self) -> usize {
         self.blocked.len() + self.muted.len()
     }
-
-    /// Nobody is hidden.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.blocked.is_empty() && self.muted.is_empty()
-    }
 }
 
 #[derive(Debug, Deserialize)]

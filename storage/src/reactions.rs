@@ -247,7 +247,7 @@ impl Store {
     /// Makes an account like a comment; again makes no difference.
     pub async fn like_comment(&self, comment: CommentId, user: UserId) -> Result<Result<CommentReacted, ReactionRefusal>> {
         let author = match self.comment_doc(comment).await? {
-            Some(found) if !self.is_of_deleting(&found) && self.is_open_to(&found, Some(user)).await? => found.live_author(),
+            Some(found) if self.is_open_to(&found, Some(user)).await? => self.standing_author(&found),
             _ => None,
         };
         let Some(author) = author else { return Ok(Err(ReactionRefusal::NotFound)) };

@@ -7,7 +7,7 @@
 use bson::{Document, doc};
 use rookery_domain::{Limit, Page, page::SeqCursor};
 
-use crate::Result;
+use crate::{Result, store::ANSWER};
 
 /// A way along the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,23 +79,26 @@ impl Slice {
     }
 
     /// The visible items of the slice, as many as are needed: what `show` leaves out is made up for from the rest of the slice. `read`
-    /// gives the first `most` items of a slice, in its order.
-    pub(crate) async fn filled<T>(
+    /// gives the first `most` items of a slice, in its order. Where much is left out the batches grow, so that even a list of which a
+    /// viewer sees next to nothing is read in few queries.
+    pub(crate) async fn filled<D, T>(
         self,
-        read: impl AsyncFn(Self) -> Result<Vec<(i64, T)>>,
-        show: impl Fn(&T) -> bool,
+        read: impl AsyncFn(Self) -> Result<Vec<(i64, D)>>,
+        show: impl AsyncFn(Vec<(i64, D)>) -> Result<Vec<(i64, T)>>,
     ) -> Result<Vec<(i64, T)>> {
         let most = usize::try_from(self.most).unwrap_or(usize::MAX);
         let (mut rest, mut found) = (self, Vec::new());
         loop {
             let batch = read(rest).await?;
-            let (full, last) = (batch.len() >= most, batch.last().map(|(seq, _)| *seq));
-            found.extend(batch.into_iter().filter(|(_, item)| show(item)));
+            let full = i64::try_from(batch.len()).is_ok_and(|read| read >= rest.most);
+            let last = batch.last().map(|(seq, _)| *seq);
+            found.extend(show(batch).await?);
             match (last, self.way) {
                 (Some(last), Way::Down) if full && found.len() < most => rest.to = last,
                 (Some(last), Way::Up) if full && found.len() < most => rest.from = last.saturating_add(1),
                 _ => break,
             }
+            rest.most = rest.most.saturating_mul(2).min(i64::from(ANSWER));
         }
         found.truncate(most);
         Ok(found)

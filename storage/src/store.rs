@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 
 use crate::{
     Error, Result,
+    comments::{self, CommentDoc},
     deletion::Deleting,
     gather::Gather,
     graph::{NewFollow, Standing, Written},
@@ -62,6 +63,7 @@ struct Inner {
     follows: Gather<NewFollow, Written>,
     standings: Gather<Written, Standing>,
     wishes: Gather<Wish, Granted>,
+    comments: Gather<CommentDoc, comments::Written>,
     revoked: Revoked,
     deleting: Deleting,
 }
@@ -109,6 +111,7 @@ impl Store {
             follows: gather(weak, |store, batch| async move { store.write_follows(batch).await }),
             standings: gather(weak, |store, batch| async move { store.standings(batch).await }),
             wishes: gather(weak, |store, batch| async move { store.grant(batch).await }),
+            comments: gather(weak, |store, batch| async move { store.write_and_look(batch).await }),
         });
         Ok(Self { inner })
     }
@@ -143,6 +146,11 @@ impl Store {
     /// Where concurrent reactions meet to be written and checked together.
     pub(crate) fn gathered_wishes(&self) -> &Gather<Wish, Granted> {
         &self.inner.wishes
+    }
+
+    /// Where concurrent comments meet to be written and looked after together.
+    pub(crate) fn gathered_comments(&self) -> &Gather<CommentDoc, comments::Written> {
+        &self.inner.comments
     }
 
     /// Whether the database answers.

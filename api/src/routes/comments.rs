@@ -1,10 +1,9 @@
-//! Comments: writing, listing, reading and deleting them.
+//! Comments: writing, listing, reading, editing and deleting them.
 
-use actix_web::{HttpResponse, delete, get, post, web::Data};
+use actix_web::{HttpResponse, delete, get, patch, post, web::Data};
 use rookery_domain::{
-    CommentId, PostId, Timestamp,
-    comments::{Comment, CommentOrder, CommentRefusal, DeleteCommentRefusal},
-    page::SeqCursor,
+    CommentId, Page, PostId, Timestamp,
+    comments::{ChangeCommentRefusal, Comment, CommentCursor, CommentOrder, CommentRefusal, ThreadCursor},
     text,
 };
 use rookery_storage::{Store, comments::NewComment};
@@ -32,6 +31,16 @@ pub struct CreateCommentRequest {
     /// The comment that this one answers, under the same post; absent or null for one that answers the post itself.
     #[schema(format = Uuid, example = "01890000-0000-7000-8000-000000000002")]
     parent_id: Option<String>,
+}
+
+/// What is to be changed of a comment.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({ "text": "So true!" }))]
+pub struct EditCommentRequest {
+    /// 1 to 300 characters (grapheme clusters), of at most 3,000 bytes, with something visible among them.
+    #[schema(example = "So true!")]
+    text: String,
 }
 
 /// A comment, or what is left of one that was deleted but has replies.
@@ -92,6 +101,28 @@ pub struct CommentPageResponse {
     total: i64,
 }
 
+/// A comment with what it answers and what answers it.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = CommentThread)]
+pub struct CommentThreadResponse {
+    /// The comments above it, from the first level to the one that it answers.
+    ancestors: Vec<CommentResponse>,
+    comment: CommentResponse,
+    descendants: DescendantsResponse,
+}
+
+/// A page of the comments below a comment.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Descendants)]
+pub struct DescendantsResponse {
+    /// Comments of every level below it, each after the one that it answers, otherwise the first written first.
+    items: Vec<CommentResponse>,
+    /// Leads on to those that follow; null exactly where nothing does.
+    #[schema(required)]
+    next_cursor: Option<String>,
+}
+
 /// Which comments to list, and in which order.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase")]
@@ -147,11 +178,11 @@ impl From<CommentRefusal> for Problem {
     }
 }
 
-impl From<DeleteCommentRefusal> for Problem {
-    fn from(refusal: DeleteCommentRefusal) -> Self {
+impl From<ChangeCommentRefusal> for Problem {
+    fn from(refusal: ChangeCommentRefusal) -> Self {
         match refusal {
-            DeleteCommentRefusal::NotFound => Self::not_found(),
-            DeleteCommentRefusal::NotYours => Self::new(Code::NotYours).detail(refusal.to_string()),
+            ChangeCommentRefusal::NotFound => Self::not_found(),
+            ChangeCommentRefusal::NotYours => Self::new(Code::NotYours).detail(refusal.to_string()),
         }
     }
 }
@@ -181,8 +212,7 @@ pub(crate) async fn create_comment(
     let author = viewer.user_id;
     let parent = parent_id(request.parent_id.as_deref())?;
     create_once(&store, author, key, &request, async |id| {
-        let text = text::comment(&request.text)
-            .map_err(|fault| Problem::new(Code::ValidationFailed).field("text", fault.code(), fault.to_string()))?;
+        let text = comment_text(&request.text)?;
         let comment = store.create_comment(NewComment { id: CommentId(id), post, parent, author, text }).await??;
         Ok(Made { location: format!("{}/comments/{}", openapi::BASE_PATH, comment.id), body: CommentResponse::from(comment) })
     })
@@ -192,7 +222,7 @@ pub(crate) async fn create_comment(
 /// List the comments under a post
 ///
 /// Comments of every level, or with `parentId` the direct replies to one. A deleted comment is listed while it has replies that are.
-/// `total` is the length of the whole list.
+/// `total` is the length of the whole list, as the caller sees it. A cursor goes with the `sort` of the list that gave it.
 #[utoipa::path(tag = "comments", security((), ("bearer" = [])), params(IdParam, CommentsQuery, ListParams), responses(
     (status = 200, description = "A page of comments", body = CommentPageResponse,
         headers(("Link" = String, description = "The next and the previous page"))),
@@ -204,7 +234,7 @@ pub(crate) async fn list_comments(
     MaybeViewer(viewer): MaybeViewer,
     PathId(post): PathId<PostId>,
     Query(query): Query<CommentsQuery>,
-    list: ListQuery<SeqCursor>,
+    list: ListQuery<CommentCursor>,
     store: Data<Store>,
 ) -> Result<HttpResponse> {
     let parent = parent_id(query.parent_id.as_deref())?;
@@ -212,10 +242,15 @@ pub(crate) async fn list_comments(
         CommentSort::Newest => CommentOrder::Newest,
         CommentSort::Oldest => CommentOrder::Oldest,
     };
-    let viewer = viewer.map(|viewer| viewer.user_id);
-    let comments = store.comments(post, viewer, parent, order, list.cursor, list.limit).await??;
-    let total = comments.total;
-    Ok(list.answer(comments.page.map(CommentResponse::from), |items, next_cursor, prev_cursor| CommentPageResponse {
+    if list.cursor.is_some_and(|cursor| cursor.order != order) {
+        return Err(Problem::new(Code::InvalidCursor).detail("The cursor is of a list with another sort"));
+    }
+    let (viewer, place) = (viewer.map(|viewer| viewer.user_id), list.cursor.map(|cursor| cursor.place));
+    let comments = store.comments(post, viewer, parent, order, place, list.limit).await??;
+    let (Page { items, next, prev }, total) = (comments.page, comments.total);
+    let cursor = |place| CommentCursor { order, place };
+    let page = Page { items, next: next.map(cursor), prev: prev.map(cursor) };
+    Ok(list.answer(page.map(CommentResponse::from), |items, next_cursor, prev_cursor| CommentPageResponse {
         items,
         next_cursor,
         prev_cursor,
@@ -240,6 +275,56 @@ pub(crate) async fn get_comment(
     Ok(HttpResponse::Ok().json(CommentResponse::from(comment)))
 }
 
+/// Get the thread of a comment
+///
+/// The comment, those above it, and a page of those below it: a flat list of every level, each comment after the one that it answers.
+/// `limit` and `cursor` are those of `descendants`. What the caller does not see in lists is left out above and below, and what answers it
+/// is there; a deleted comment is there while it has replies. The order is that of writing, so that new comments come at the end.
+#[utoipa::path(tag = "comments", security((), ("bearer" = [])), params(IdParam, ListParams), responses(
+    (status = 200, description = "The thread", body = CommentThreadResponse,
+        headers(("Link" = Option<String>, description = "The next page of the comments below, where there is one"))),
+    (status = 404, description = "There is no such comment, or none that the caller may see"),
+))]
+#[get("/comments/{id}/thread")]
+pub(crate) async fn get_thread(
+    MaybeViewer(viewer): MaybeViewer,
+    PathId(id): PathId<CommentId>,
+    list: ListQuery<ThreadCursor>,
+    store: Data<Store>,
+) -> Result<HttpResponse> {
+    let viewer = viewer.map(|viewer| viewer.user_id);
+    let thread = store.thread(id, viewer, list.cursor, list.limit).await?.ok_or(Problem::not_found())?;
+    let ancestors = thread.ancestors.into_iter().map(CommentResponse::from).collect();
+    let comment = CommentResponse::from(thread.comment);
+    Ok(list.answer(thread.descendants.map(CommentResponse::from), |items, next_cursor, _| CommentThreadResponse {
+        ancestors,
+        comment,
+        descendants: DescendantsResponse { items, next_cursor },
+    }))
+}
+
+/// Edit a comment
+///
+/// It has the new text in every read at once, and `editedAt` says when. A text that is the same changes neither. Where it stands, what
+/// answers it and who likes it stay as they are.
+#[utoipa::path(tag = "comments", params(IdParam), responses(
+    (status = 200, description = "The comment", body = CommentResponse),
+    (status = 403, description = "`not_yours`: somebody else wrote it"),
+    (status = 404, description = "There is no such comment (any more), or none that the caller may see"),
+    (status = 422, description = "`validation_failed`: the `text` breaks a rule"),
+))]
+#[patch("/comments/{id}")]
+pub(crate) async fn edit_comment(
+    viewer: Viewer,
+    PathId(id): PathId<CommentId>,
+    Json(request): Json<EditCommentRequest>,
+    store: Data<Store>,
+) -> Result<HttpResponse> {
+    let text = comment_text(&request.text)?;
+    let comment = store.edit_comment(id, viewer.user_id, &text).await??;
+    Ok(HttpResponse::Ok().json(CommentResponse::from(comment)))
+}
+
 /// Delete a comment
 ///
 /// Its text is gone from every read at once. Where it has replies, its place in the tree stays until the last of them is deleted.
@@ -257,4 +342,9 @@ pub(crate) async fn delete_comment(viewer: Viewer, PathId(id): PathId<CommentId>
 /// Reads `parentId`, in the one spelling that ids have.
 fn parent_id(text: Option<&str>) -> Result<Option<CommentId>> {
     text.map(str::parse).transpose().map_err(|_| Problem::new(Code::InvalidId).field("parentId", "invalid_id", "not an id"))
+}
+
+/// The text of a comment as it is kept.
+fn comment_text(text: &str) -> Result<String> {
+    text::comment(text).map_err(|fault| Problem::new(Code::ValidationFailed).field("text", fault.code(), fault.to_string()))
 }

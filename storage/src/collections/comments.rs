@@ -49,6 +49,8 @@ pub(super) const COMMENTS: Collection = Collection {
             // In the order in which they are applied: parents before their replies.
             // A partial index serves only queries that say something about its leading key.
             partial(doc! { "pending": 1, "postId": 1, "depth": 1, "_id": 1 }, doc! { "pending": true }),
+            // What is deleted and still counted: lists leave it out of their totals.
+            partial(doc! { "state": 1, "postId": 1 }, doc! { "state": "removed" }),
             partial(doc! { "purgeAt": 1 }, doc! { "purgeAt": { "$exists": true } }),
             partial(doc! { "likesLeft": 1 }, doc! { "likesLeft": true }),
         ]

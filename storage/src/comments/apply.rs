@@ -220,6 +220,7 @@ impl Store {
             self.write_comments(&mut session, &settled).await?;
             self.write_post(&mut session, post, part, &batch, &settled).await?;
             commit(session).await?;
+            metrics::counter!("applied_batches_total", "child" => collections::COMMENTS).increment(1);
         }
         Ok(applied)
     }
@@ -337,11 +338,15 @@ impl Store {
         let (mut found, mut below, mut span) = (Vec::new(), seq, first_span(wanted, seq, live));
         while found.len() < wanted && below > 1 {
             let from = below.saturating_sub(span).max(1);
-            let filter = doc! { "postId": post, "seq": { "$gte": from, "$lt": below }, "state": "live" };
-            let limit = i64::try_from(wanted - found.len()).unwrap_or(i64::MAX);
-            let mut next = self.comment_coll().find(filter).sort(doc! { "seq": -1 }).limit(limit).session(&mut *session).await?;
+            // The range alone, which is short: with a condition on the state all comments of the post would be read.
+            let filter = doc! { "postId": post, "seq": { "$gte": from, "$lt": below } };
+            let comments = self.comment_coll();
+            let next = comments.find(filter).sort(doc! { "seq": -1 }).batch_size(ANSWER);
+            let mut next = next.session(&mut *session).await?;
             while let Some(comment) = next.stream(session).try_next().await? {
-                found.extend(recent(&comment)?);
+                if comment.is_live() && found.len() < wanted {
+                    found.extend(recent(&comment)?);
+                }
             }
             (below, span) = (from, span.saturating_mul(2));
         }

@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a fault is a failure")]
 
+mod editing;
+mod reading;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bson::{Document, doc};
@@ -21,6 +24,18 @@ use crate::{
     testing::TestDatabase,
     users::NewUser,
 };
+
+/// The steps of a request that writes a comment, one by one.
+impl Store {
+    pub(crate) async fn insert_comment(&self, new: NewComment, place: Place) -> Result<CommentDoc> {
+        self.insert_comments(vec![new.at(place)]).await?.remove(0)
+    }
+
+    pub(crate) async fn settle_comment(&self, comment: &CommentDoc) -> Result<Result<(), CommentRefusal>> {
+        let forbidden = self.what_forbids(&[comment]).await?.remove(0);
+        self.settle_written(comment, forbidden).await
+    }
+}
 
 /// One post, and what is done under it.
 struct World {
@@ -148,10 +163,11 @@ impl World {
         for comment in &post.recent_comments {
             let original = by_id[&comment.id];
             assert_eq!(
-                (Some(comment.seq), comment.replies),
-                (original.seq, original.counters.replies),
+                (Some(comment.seq), comment.replies, comment.likes),
+                (original.seq, original.counters.replies, original.counters.likes),
                 "a copy is like its original"
             );
+            assert_eq!((Some(&comment.text), comment.edited_at), (original.text.as_ref(), original.edited_at));
         }
         for comment in &all {
             let children = shown.iter().filter(|child| child.parent_id == Some(comment.id)).count();
@@ -270,10 +286,10 @@ async fn only_its_author_deletes_a_comment_and_only_once() {
     let world = World::new().await;
     let id = world.comment("mine", None).await;
     let carol = user(world.store(), "carol").await;
-    assert_eq!(world.store().delete_comment(id, carol).await.unwrap(), Err(DeleteCommentRefusal::NotYours));
+    assert_eq!(world.store().delete_comment(id, carol).await.unwrap(), Err(ChangeCommentRefusal::NotYours));
     world.delete(id).await;
     for who in [world.bob, carol] {
-        assert_eq!(world.store().delete_comment(id, who).await.unwrap(), Err(DeleteCommentRefusal::NotFound));
+        assert_eq!(world.store().delete_comment(id, who).await.unwrap(), Err(ChangeCommentRefusal::NotFound));
     }
     assert_eq!(world.check().await, (0, 0));
 }
@@ -393,7 +409,7 @@ async fn a_reply_accepted_while_its_parent_was_deleted_shows_what_is_left_of_it(
     let parent = world.comment("parent", Some(root)).await;
     // Accepted: after its insert the parent was live.
     let reply = world.insert("reply", Some(parent)).await;
-    assert!(world.store().parent_is_live(&reply).await.unwrap());
+    assert_eq!(world.store().what_forbids(&[&reply]).await.unwrap(), [None]);
     for id in [parent, root] {
         assert!(world.store().mark_comment_removed(id).await.unwrap());
         assert_eq!(world.store().apply_comments(b(world.post), &[b(id)]).await.unwrap(), 1);
@@ -450,7 +466,7 @@ async fn pending_comments_of_a_deleted_post_are_deleted() {
     world.insert("crashed", None).await;
     world.delete_post().await;
     assert_eq!(world.store().comment(counted, None).await.unwrap(), None, "hidden with its post");
-    assert_eq!(world.store().delete_comment(counted, world.bob).await.unwrap(), Err(DeleteCommentRefusal::NotFound));
+    assert_eq!(world.store().delete_comment(counted, world.bob).await.unwrap(), Err(ChangeCommentRefusal::NotFound));
     world.drain().await;
     assert_eq!(world.all().await.len(), 1, "the counted one is the sweep's");
 }
@@ -497,7 +513,7 @@ async fn comments_are_for_those_who_may_see_their_post() {
     let own = world.store().create_comment(own).await.unwrap().unwrap().id;
     let foreign = NewComment { post: id, author: carol, ..world.new_comment("foreign", None) };
     assert_eq!(world.store().create_comment(foreign).await.unwrap(), Err(CommentRefusal::PostNotFound));
-    assert_eq!(world.store().delete_comment(own, carol).await.unwrap(), Err(DeleteCommentRefusal::NotFound));
+    assert_eq!(world.store().delete_comment(own, carol).await.unwrap(), Err(ChangeCommentRefusal::NotFound));
     for (viewer, sees) in [(None, false), (Some(carol), false), (Some(alice), true)] {
         assert_eq!(world.store().comment(own, viewer).await.unwrap().is_some(), sees);
         let page = world.store().comments(id, viewer, None, CommentOrder::Newest, None, Limit::DEFAULT).await.unwrap();

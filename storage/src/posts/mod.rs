@@ -137,8 +137,8 @@ impl Store {
     pub async fn post(&self, id: PostId, viewer: Option<UserId>) -> Result<Option<Post>> {
         let Some(mut post) = self.posts(&[id], viewer).await?.pop() else { return Ok(None) };
         let kept = i64::try_from(RECENT_KEPT).unwrap_or(i64::MAX);
-        if viewer.is_some() && post.recent_comments.len() < RECENT_SHOWN && post.counts.comments > kept {
-            // So many of the kept ones are hidden that older ones come in.
+        if post.recent_comments.len() < RECENT_SHOWN && post.counts.comments > kept {
+            // So many of the kept ones are hidden, or were just deleted, that older ones come in.
             post.recent_comments = self.newest_comments(id, viewer).await?;
         }
         Ok(Some(post))

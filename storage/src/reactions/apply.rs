@@ -228,6 +228,7 @@ impl Store {
             session.abort_transaction().await?;
         } else {
             commit(session).await?;
+            metrics::counter!("applied_batches_total", "child" => kind.edges()).increment(1);
         }
         Ok(batch.len())
     }

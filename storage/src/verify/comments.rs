@@ -190,13 +190,35 @@ struct CommentPart {
     #[serde(rename = "_id")]
     id: bson::Uuid,
     post_id: bson::Uuid,
+    parent_id: Option<bson::Uuid>,
+    ancestors: Vec<bson::Uuid>,
+    depth: i32,
     counters: CommentCountersDoc,
+}
+
+impl CommentPart {
+    fn fields() -> Document {
+        doc! { "postId": 1, "parentId": 1, "ancestors": 1, "depth": 1, "counters": 1 }
+    }
+
+    /// Whether its own path is wrong by itself: it answers nothing. Otherwise its parent tells.
+    fn is_astray(&self) -> bool {
+        self.parent_id.is_none() && !(self.ancestors.is_empty() && self.depth == 0)
+    }
+
+    /// Whether a reply stands below it as its path says.
+    fn holds(&self, reply: &ReplyPart) -> bool {
+        let path = self.ancestors.iter().chain([&self.id]);
+        reply.ancestors.iter().eq(path) && i32::try_from(reply.ancestors.len()) == Ok(reply.depth)
+    }
 }
 
 #[derive(Debug, Deserialize)]
 struct ReplyPart {
     parent: bson::Uuid,
     post: bson::Uuid,
+    ancestors: Vec<bson::Uuid>,
+    depth: i32,
     state: CommentStateDoc,
     seq: Option<i64>,
     pending: Option<bool>,
@@ -204,7 +226,9 @@ struct ReplyPart {
 
 impl ReplyPart {
     fn fields() -> Document {
-        doc! { "_id": 0, "parent": "$parentId", "post": "$postId", "state": 1, "seq": 1, "pending": 1 }
+        doc! {
+            "_id": 0, "parent": "$parentId", "post": "$postId", "ancestors": 1, "depth": 1, "state": 1, "seq": 1, "pending": 1,
+        }
     }
 
     /// Adds itself to its parent's totals.
@@ -219,7 +243,7 @@ impl ReplyPart {
 /// Comments and their replies, side by side in one pass.
 pub(super) async fn check_replies(pass: &mut Pass) -> Result<Option<bson::Uuid>> {
     let store = pass.store.clone();
-    let fields = doc! { "postId": 1, "counters": 1 };
+    let fields = CommentPart::fields();
     let mut comments = pass.stream::<CommentPart>(COMMENTS, "_id", doc! { "_id": 1 }, fields, |comment| comment.id).await?;
     // Those of the first level have no parent.
     let by_parent = doc! { "parentId": 1, "seq": -1 };
@@ -231,10 +255,12 @@ pub(super) async fn check_replies(pass: &mut Pass) -> Result<Option<bson::Uuid>>
         }
         let comment = comments.next_up_to(at).await?;
         let mut totals = (0, 0);
+        let mut astray = comment.as_ref().is_some_and(CommentPart::is_astray);
         while let Some(reply) = replies.next_up_to(at).await? {
             reply.add_to(&mut totals);
+            astray |= comment.as_ref().is_some_and(|comment| !comment.holds(&reply));
         }
-        if comment.is_none_or(|comment| totals != (comment.counters.replies, comment.counters.children)) {
+        if astray || comment.is_none_or(|comment| totals != (comment.counters.replies, comment.counters.children)) {
             pass.report(recheck_replies(&store, at).await?).await?;
         }
         done = Some(at);
@@ -243,32 +269,43 @@ pub(super) async fn check_replies(pass: &mut Pass) -> Result<Option<bson::Uuid>>
 }
 
 /// Looks at one comment and its replies in a snapshot.
-async fn recheck_replies(store: &Store, id: bson::Uuid) -> Result<Option<Drift>> {
+async fn recheck_replies(store: &Store, id: bson::Uuid) -> Result<Vec<Drift>> {
     let mut session = store.begin().await?;
-    let comment = store.coll::<CommentPart>(COMMENTS).find_one(doc! { "_id": id }).session(&mut session).await?;
+    let comments = store.coll::<CommentPart>(COMMENTS);
+    let comment = comments.find_one(doc! { "_id": id }).projection(CommentPart::fields()).session(&mut session).await?;
     let replies = store.coll::<ReplyPart>(COMMENTS);
     let mut found = replies.find(doc! { "parentId": id }).projection(ReplyPart::fields()).session(&mut session).await?;
-    let (mut totals, mut orphans) = ((0, 0), 0);
+    let (mut totals, mut orphans, mut astray) = ((0, 0), 0, 0);
     let mut post = comment.as_ref().map(|comment| comment.post_id);
     let mut stream = found.stream(&mut session);
     while let Some(reply) = stream.try_next().await? {
         reply.add_to(&mut totals);
         orphans += usize::from(reply.pending.is_none());
+        astray += usize::from(comment.as_ref().is_some_and(|comment| !comment.holds(&reply)));
         post.get_or_insert(reply.post);
     }
     drop(stream);
     // Under a deleted post they go in any order.
     let live = doc! { "_id": post, "state": "live" };
     if post.is_none() || store.coll::<Document>(POSTS).find_one(live).session(&mut session).await?.is_none() {
-        return Ok(None);
+        return Ok(Vec::new());
     }
-    let wrong = match comment {
+    let mut wrong = Vec::new();
+    match comment {
         Some(comment) => {
             let counters = (comment.counters.replies, comment.counters.children);
-            (counters != totals)
-                .then(|| (DriftKind::ReplyCount, format!("replies and children {counters:?}, with a seq {totals:?}")))
+            if counters != totals {
+                wrong.push((DriftKind::ReplyCount, format!("replies and children {counters:?}, with a seq {totals:?}")));
+            }
+            if astray > 0 || comment.is_astray() {
+                let own = comment.is_astray();
+                wrong.push((DriftKind::CommentPath, format!("{astray} replies with another path; its own is wrong: {own}")));
+            }
         }
-        None => (orphans > 0).then(|| (DriftKind::OrphanComment, format!("{orphans} replies to a comment that does not exist"))),
-    };
-    Ok(wrong.map(|(kind, detail)| Drift::new(kind, id, detail).at(Place::In(COMMENTS))))
+        None if orphans > 0 => {
+            wrong.push((DriftKind::OrphanComment, format!("{orphans} replies to a comment that does not exist")));
+        }
+        None => {}
+    }
+    Ok(wrong.into_iter().map(|(kind, detail)| Drift::new(kind, id, detail).at(Place::In(COMMENTS))).collect())
 }

@@ -92,6 +92,8 @@ pub enum DriftKind {
     OutlierFlag,
     /// I3: the overflow pages of an account are not its edges, each on its page.
     OverflowPages,
+    /// I4: the path of a comment is not that of the comment it answers, and that comment.
+    CommentPath,
     /// I4: the newest comments that a post keeps are not the newest live ones under it, or not like them.
     RecentComments,
     /// I5: a post or a repost that is not delivered is not among those that readers pull.

@@ -84,6 +84,10 @@ async fn mend(store: &Store, drift: &Drift, subject: bson::Uuid) -> Result<Fixed
             until_no_conflict(|| recount_replies(store, subject)).await?;
             Ok(Fixed::Done("counted from the replies"))
         }
+        (DriftKind::CommentPath, _) => {
+            until_no_conflict(|| write_paths(store, subject)).await?;
+            Ok(Fixed::Done("written from the comment that is answered"))
+        }
         (DriftKind::LostPending, Place::In(name)) => {
             mark_pending(store, name, subject).await?;
             apply(store, name, subject).await
@@ -459,6 +463,25 @@ async fn recount_replies(store: &Store, comment: bson::Uuid) -> Result<()> {
     let set = doc! { "$set": { "counters.replies": live, "counters.children": shown } };
     store.coll::<Document>(COMMENTS).update_one(doc! { "_id": comment }, set).session(&mut session).await?;
     keep_copy(store, &mut session, post_id, comment, |copy| copy.replies = live).await?;
+    commit(session).await
+}
+
+/// Writes the paths of all that answers a comment, and its own if it answers nothing. What stands below those is found by its own parent.
+async fn write_paths(store: &Store, comment: bson::Uuid) -> Result<()> {
+    let mut session = store.begin().await?;
+    let comments = store.coll::<CommentDoc>(COMMENTS);
+    let Some(found) = comments.find_one(doc! { "_id": comment }).session(&mut session).await? else { return Ok(()) };
+    let mut path = found.ancestors;
+    if found.parent_id.is_none() {
+        path.clear();
+    }
+    // Written also where it is right: who changes it at the same time, for what answers it, conflicts.
+    let depth = |path: &[bson::Uuid]| i32::try_from(path.len()).unwrap_or(i32::MAX);
+    let own = doc! { "$set": { "ancestors": &path, "depth": depth(&path) } };
+    comments.update_one(doc! { "_id": comment }, own).session(&mut session).await?;
+    path.push(comment);
+    let below = doc! { "$set": { "ancestors": &path, "depth": depth(&path) } };
+    comments.update_many(doc! { "parentId": comment }, below).session(&mut session).await?;
     commit(session).await
 }
 

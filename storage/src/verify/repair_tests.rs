@@ -182,6 +182,22 @@ async fn a_lost_comment_that_is_answered_leaves_a_tombstone_in_its_place() {
 }
 
 #[tokio::test]
+async fn the_path_of_a_comment_is_written_from_what_it_answers() {
+    let world = World::new().await;
+    let (root, reply, other) = (world.comments[0], world.comments[1], world.comments[2]);
+    for path in [vec![], vec![b(other)], vec![b(other), b(root)]] {
+        world.set(COMMENTS, reply, doc! { "$set": { "ancestors": path } }).await;
+        world.assert_mended(&[DriftKind::CommentPath]).await;
+        assert_eq!(world.comment(reply).await.ancestors, [b(root)]);
+    }
+    // One that answers nothing, and with it what answers it.
+    world.set(COMMENTS, root, doc! { "$set": { "ancestors": [b(other)], "depth": 1 } }).await;
+    world.assert_mended(&[DriftKind::CommentPath]).await;
+    let (root, reply) = (world.comment(root).await, world.comment(reply).await);
+    assert_eq!((root.ancestors, root.depth, reply.ancestors, reply.depth), (vec![], 0, vec![root.id], 1));
+}
+
+#[tokio::test]
 async fn newest_comments_are_taken_from_the_comments() {
     let world = World::new().await;
     world.set(POSTS, world.posts[0], doc! { "$pop": { "recentComments": 1 } }).await;

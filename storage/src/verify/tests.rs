@@ -193,6 +193,9 @@ async fn totals_of_a_post_and_of_a_comment_that_drift_are_reported() {
     world.assert_reported(&[DriftKind::ReplyCount]).await;
     world.set(COMMENTS, world.comments[0], doc! { "$inc": { "counters.replies": 1_i64, "counters.children": 1_i64 } }).await;
     world.assert_reported(&[DriftKind::ReplyCount]).await;
+    world.set(COMMENTS, world.comments[0], doc! { "$inc": { "counters.children": -1_i64 } }).await;
+    world.set(COMMENTS, world.comments[1], doc! { "$set": { "depth": 2 } }).await;
+    world.assert_reported(&[DriftKind::CommentPath]).await;
 }
 
 #[tokio::test]
