@@ -125,6 +125,8 @@ impl TestApp {
                 }
             }
             if idle {
+                // Not only once a second.
+                self.store.flush_stats().await.unwrap();
                 return;
             }
         }
