@@ -4,7 +4,7 @@
 
 use futures::{StreamExt as _, future::join_all};
 use mongodb::Collection;
-use rookery_domain::{CommentId, export::Export, post::Visibility, reactions::Target, stats::HOURS_OF_DAY};
+use rookery_domain::{CommentId, export::Export, post::Visibility, stats::HOURS_OF_DAY};
 
 use super::*;
 use crate::{
@@ -311,14 +311,14 @@ async fn figures_count_what_came_and_nothing_lowers_them() {
         store.follow(bob, alice).await.unwrap().unwrap();
         world.settle().await;
         store.unfollow(bob, alice).await.unwrap();
-        store.like(bob, Target::Post(post)).await.unwrap().unwrap();
+        store.like_post(post, bob).await.unwrap().unwrap();
         world.settle().await;
-        store.unlike(bob, Target::Post(post)).await.unwrap();
+        store.unlike_post(post, bob).await.unwrap().unwrap();
         world.settle().await;
     }
     let comment = |author| NewComment { id: CommentId(new_id()), post, parent: None, author, text: "A word".to_owned() };
     let made = store.create_comment(comment(bob)).await.unwrap().unwrap();
-    store.like(alice, Target::Comment(made.id)).await.unwrap().unwrap();
+    store.like_comment(made.id, alice).await.unwrap().unwrap();
     world.settle().await;
     store.delete_comment(made.id, bob).await.unwrap().unwrap();
     let gone = publish(store, alice).await;
