@@ -14,6 +14,7 @@ pub mod profiles;
 pub mod reactions;
 pub mod requests;
 pub mod search;
+pub mod stats;
 pub mod suggestions;
 pub mod users;
 
@@ -62,6 +63,7 @@ fn api(api: &mut ServiceConfig<'_>) {
         .service(graph::list_following)
         .service(graph::list_known_followers)
         .service(graph::list_relationships)
+        .service(stats::get_stats)
         .service(requests::list_follow_requests)
         .service(requests::accept_follow_request)
         .service(requests::reject_follow_request)

@@ -55,6 +55,11 @@ pub fn metrics() -> &'static PrometheusHandle {
         );
         metrics::describe_counter!("worker_items_total", "Items that a background worker dealt with");
         metrics::describe_counter!("worker_errors_total", "Steps of a background worker that failed");
+        metrics::describe_gauge!("stats_tally_entries", "Statistics in memory when they were last added to the database");
+        metrics::describe_counter!(
+            "stats_lost_total",
+            "Statistics that were forgotten: the database was sent them and did not answer, or too much waited"
+        );
         metrics::describe_gauge!("build_info", "The version that runs");
         metrics::gauge!("build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
         handle

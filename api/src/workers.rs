@@ -46,10 +46,18 @@ pub const ALL: &[Work] = &[
         poll: DELIVER_EVERY,
     },
     Work { name: "refresher", step: |store| Box::pin(refresh(store)), wake: |store| &store.wake().refresher, poll: REFRESH_EVERY },
+    Work {
+        name: "stats",
+        step: |store| Box::pin(async move { store.flush_stats_step().await }),
+        wake: |store| &store.wake().stats,
+        poll: ADD_STATS_EVERY,
+    },
 ];
 
 /// What other processes' requests left is found within this, and in sum with the delivery well within a second.
 const DELIVER_EVERY: Duration = Duration::from_millis(250);
+/// What is counted in memory is in the database within about this, and what a crash loses is no more.
+const ADD_STATS_EVERY: Duration = Duration::from_secs(2);
 /// What other processes changed is known within 500 ms.
 const REFRESH_EVERY: Duration = Duration::from_millis(200);
 

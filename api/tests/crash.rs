@@ -250,3 +250,58 @@ async fn a_follow_storm_in_whose_middle_the_service_was_killed_loses_no_acknowle
     assert_eq!(status, StatusCode::OK, "the token that was given before is as good: {star}");
     service.kill().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_service_loses_the_views_that_it_had_not_written_and_no_others() {
+    let (_server, database) = database(Settings::default()).await;
+    let store = database.store();
+    let service = Service::start(&database).await;
+    let (author, token) = service.register("author").await;
+    let body = json!({ "text": "Read by many" });
+    let (status, post) = service.call(Method::POST, "/api/v1/posts", Some(&token), Some(body)).await.unwrap();
+    assert_eq!(status, StatusCode::CREATED, "{post}");
+    let post: PostId = post["id"].as_str().unwrap().parse().unwrap();
+    let view = async |service: &Service, times: usize| {
+        for _ in 0..times {
+            let (status, answer) = service.call(Method::GET, &format!("/api/v1/posts/{post}"), None, None).await.unwrap();
+            assert_eq!(status, StatusCode::OK, "{answer}");
+        }
+    };
+    let views = async || store.post(post, None).await.unwrap().unwrap().counts.views;
+    // The service writes them by itself.
+    let reach = async |wanted: i64| {
+        let reached = tokio::time::timeout(PATIENCE, async {
+            while views().await < wanted {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        assert!(reached.await.is_ok(), "{} of {wanted}", views().await);
+    };
+    view(&service, 5).await;
+    reach(5).await;
+    view(&service, 7).await;
+    service.kill().await;
+    let before = views().await;
+    assert!((5..=12).contains(&before), "{before}");
+
+    let service = Service::start(&database).await;
+    view(&service, 3).await;
+    reach(before + 3).await;
+    assert_eq!(views().await, before + 3);
+    // The hours are as the total, but for what the kill came between.
+    let stats = format!("/api/v1/users/{author}/stats");
+    let counted = tokio::time::timeout(PATIENCE, async {
+        loop {
+            let (_, answer) = service.call(Method::GET, &stats, Some(&token), None).await.unwrap();
+            let hours = answer["items"].as_array().unwrap().clone();
+            let counted: i64 = hours.iter().map(|hour| hour["views"].as_i64().unwrap()).sum();
+            if counted >= 8 {
+                return counted;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    assert!((8..=15).contains(&counted.await.unwrap()));
+    settled(store).await;
+    service.kill().await;
+}

@@ -231,6 +231,9 @@ impl World {
                 let item = body["items"].as_array().unwrap().iter().find(|item| item["post"]["id"] == self.other_post.as_str());
                 is_in(&item.unwrap()["post"]["recentComments"], "", &self.comment)
             }
+            "statistics of the author" | "private author: statistics" => {
+                get(format!("users/{author}/stats")).await.status.to_string()
+            }
             "relationship to the author" => among(&get(format!("relationships?ids={author}")).await, "", author),
             "commenting on a public post" => self.write(caller, &self.public, None).await,
             "replying to the author's comment" => self.write(caller, &self.other_post, Some(&self.comment)).await,

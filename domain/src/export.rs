@@ -1,6 +1,9 @@
 //! What an account takes with it: everything that the service holds on it, one thing at a time.
 
-use crate::{Email, Timestamp, UserId, comments::Comment, credentials::Session, post::Post, reactions::Reaction, user::User};
+use crate::{
+    Email, Timestamp, UserId, comments::Comment, credentials::Session, post::Post, reactions::Reaction, stats::HourlyStats,
+    user::User,
+};
 
 /// One thing.
 #[derive(Debug, Clone)]
@@ -32,6 +35,8 @@ pub enum Export {
     Repost(Reaction),
     /// A post that it has bookmarked.
     Bookmark(Reaction),
+    /// What happened to it in one hour.
+    Stats(HourlyStats),
 }
 
 /// A relation to another account.

@@ -19,6 +19,7 @@ pub mod page;
 pub mod pending;
 pub mod post;
 pub mod reactions;
+pub mod stats;
 pub mod suggestions;
 pub mod text;
 pub mod timestamp;

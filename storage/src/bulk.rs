@@ -42,10 +42,14 @@ struct Reply {
     write_errors: Vec<WriteError>,
 }
 
+/// A statement that did nothing.
 #[derive(Debug, Deserialize)]
-struct WriteError {
-    code: i32,
-    errmsg: String,
+pub(crate) struct WriteError {
+    /// Its place in the list.
+    #[serde(default)]
+    pub index: usize,
+    pub code: i32,
+    pub errmsg: String,
 }
 
 /// Statements in one command: the server takes 100,000, the bound here keeps a command's size (about 300 bytes each) well below 16 MB.
@@ -67,6 +71,21 @@ impl Store {
             matched += read(reply)?;
         }
         Ok(matched)
+    }
+
+    /// Runs the statements, at most [`MOST`], outside of any transaction and each for itself, and gives those that failed. The command is
+    /// sent once: an error says that nobody knows which of them were done, unless [`crate::error::is_unsent`].
+    pub(crate) async fn update_each(
+        &self,
+        collection: &str,
+        statements: Vec<Statement>,
+    ) -> Result<Vec<WriteError>, mongodb::error::Error> {
+        let mut command = command(collection, statements);
+        // `run_command` adds neither of what the client's own writes have.
+        command.extend(doc! { "ordered": false, "writeConcern": { "w": "majority", "j": true } });
+        let reply = self.db().run_command(command).await?;
+        let reply: Reply = bson::deserialize_from_document(reply)?;
+        Ok(reply.write_errors)
     }
 }
 

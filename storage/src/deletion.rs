@@ -27,8 +27,8 @@ use serde::Deserialize;
 use crate::{
     Error, Result, Store,
     collections::{
-        BLOCKS, BOOKMARKS, COMMENTS, FOLLOWS, LIKES, MUTES, POSTS, REPOSTS, SESSIONS, TIMELINE_ENTRIES, TIMELINES, USER_OVERFLOW,
-        USERS,
+        BLOCKS, BOOKMARKS, COMMENTS, FOLLOWS, LIKES, MUTES, POSTS, REPOSTS, SESSIONS, STATS_HOURLY, TIMELINE_ENTRIES, TIMELINES,
+        USER_OVERFLOW, USERS,
     },
     comments::CommentPlace,
     credentials::Attempts,
@@ -75,7 +75,7 @@ const ENTRIES: i64 = 2_000;
 const OWN_KEPT: Duration = Duration::from_secs(30);
 
 /// The order of the job: what could let the account act comes first, what refers to it last. It is gone through twice.
-const STAGES: [Stage; 11] = [
+const STAGES: [Stage; 12] = [
     Stage::Sessions,
     Stage::Followers,
     Stage::Following,
@@ -87,6 +87,7 @@ const STAGES: [Stage; 11] = [
     Stage::Bookmarks,
     Stage::Mentions,
     Stage::Timeline,
+    Stage::Stats,
 ];
 
 /// Sweeps before the account itself goes.
@@ -213,6 +214,7 @@ impl Store {
             Stage::Bookmarks => self.delete_some(BOOKMARKS, doc! { "userId": b(user) }).await?,
             Stage::Mentions => self.delete_mentions(user).await?,
             Stage::Timeline => self.delete_timeline(user).await?,
+            Stage::Stats => self.delete_some(STATS_HOURLY, doc! { "subject": b(user) }).await?,
             Stage::Account => {
                 let gone = self.delete_parent(user).await?;
                 return Ok(Batch { items: usize::from(gone), then: if gone { Then::Finished } else { Then::Wait } });

@@ -95,6 +95,25 @@ fn code_of(error: &DriverError) -> Option<i32> {
     }
 }
 
+/// Whether a statement that failed with this code may do its work when it is tried again: it met another that wrote the same document, or
+/// that made it.
+pub(crate) const fn may_pass(code: i32) -> bool {
+    matches!(code, WRITE_CONFLICT | DUPLICATE_KEY)
+}
+
+/// Whether a command is known not to have reached a server, so that it did nothing.
+pub(crate) fn is_unsent(error: &DriverError) -> bool {
+    let kind = error.kind.as_ref();
+    matches!(
+        kind,
+        ErrorKind::ServerSelection { .. }
+            | ErrorKind::ConnectionPoolCleared { .. }
+            | ErrorKind::DnsResolve { .. }
+            | ErrorKind::Authentication { .. }
+            | ErrorKind::Shutdown
+    )
+}
+
 /// Whether the error is a duplicate key, in every shape the driver has. The call site says what that means. For a batch it is true
 /// only if *every* write error is a duplicate key.
 pub(crate) fn is_duplicate_key(error: &DriverError) -> bool {

@@ -18,6 +18,7 @@ use rookery_domain::{
     Timestamp, UserId,
     graph::{FollowRefusal, Settled, Standing as Facts, settle},
     pending::{Step, step},
+    stats::Figures,
     user::Relation,
 };
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,7 @@ use crate::{
     mutes::MuteDoc,
     overflow::PageChanges,
     pending::{Attempt, Progress, attempt, in_batches},
+    stats::Subject,
     store::{ANSWER, b, commit, date, new_id, now, timestamp, until_no_conflict},
     users::UserState,
 };
@@ -490,6 +492,7 @@ impl Store {
         if !blocked.is_empty() {
             self.hold_blocks(&blocked, &mut session).await?;
         }
+        let gained_and_lost: Vec<_> = deltas.iter().map(|(user, delta)| (Subject::Account(*user), delta.figures())).collect();
         let (live, users) = statements(deltas);
         for (statement, expected) in live {
             if self.update_all(&mut session, USERS, vec![statement]).await? < expected {
@@ -509,6 +512,7 @@ impl Store {
         }
         self.write_pages(pages, &mut session).await?;
         commit(session).await?;
+        self.note_stats(gained_and_lost);
         self.relations_changed(&unmarked).await?;
         Ok(outcomes)
     }
@@ -982,6 +986,11 @@ struct Delta {
 }
 
 impl Delta {
+    /// The followers that came and went: a number is given to each that came.
+    fn figures(&self) -> Figures {
+        Figures { new_followers: self.seqs, lost_followers: self.seqs - self.followers, ..Figures::default() }
+    }
+
     /// The statement that moves them, or none where they stay.
     fn statement(self, user: UserId) -> Option<Statement> {
         let mut inc = Document::new();

@@ -146,6 +146,7 @@ pub(crate) enum Stage {
     Bookmarks,
     Mentions,
     Timeline,
+    Stats,
     Account,
     Accounts,
     Mutes,

@@ -46,6 +46,7 @@ pub mod search;
 mod seq_page;
 pub mod sessions;
 mod shared;
+pub mod stats;
 mod store;
 pub mod suggestions;
 pub mod testing;

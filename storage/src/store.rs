@@ -24,11 +24,16 @@ use crate::{
     reactions::{Granted, Wish},
     sessions::Revoked,
     shared::Shared,
+    stats::Tally,
 };
 
 /// Documents in one answer of the server, where a list may be longer than its own habit of a hundred: each further answer is a round
 /// trip.
 pub(crate) const ANSWER: u32 = 1_000;
+
+/// How long what was counted in memory may take to be written when the process ends: it is to be gone within ten seconds, of which
+/// requests and background work may take eight.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What the store decides by; the same in every process of one deployment, but for the feed model.
 #[derive(Debug, Clone, Copy)]
@@ -66,6 +71,7 @@ struct Inner {
     comments: Gather<CommentDoc, comments::Written>,
     revoked: Revoked,
     deleting: Deleting,
+    tally: Tally,
 }
 
 /// Hints that there is background work. A hint may be lost: polling finds what it missed.
@@ -83,6 +89,8 @@ pub struct Wake {
     pub jobs: Notify,
     /// What the process remembers of others should be read again now.
     pub refresher: Notify,
+    /// Much is counted that is not in the database yet.
+    pub stats: Notify,
 }
 
 impl Store {
@@ -108,6 +116,7 @@ impl Store {
             shared: Shared::default(),
             revoked: Revoked::default(),
             deleting: Deleting::default(),
+            tally: Tally::default(),
             follows: gather(weak, |store, batch| async move { store.write_follows(batch).await }),
             standings: gather(weak, |store, batch| async move { store.standings(batch).await }),
             wishes: gather(weak, |store, batch| async move { store.grant(batch).await }),
@@ -164,8 +173,13 @@ impl Store {
         Ok(self.inner.db.drop().await?)
     }
 
-    /// Closes every connection. Stop the workers first.
+    /// Adds to the database what was counted in memory, and closes every connection. Stop the workers first.
     pub async fn close(&self) {
+        match tokio::time::timeout(LAST_WORDS, self.flush_stats()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(fault)) => tracing::warn!(error = &fault as &dyn std::error::Error, "the last statistics were not written"),
+            Err(_) => tracing::warn!("the last statistics were not written in time"),
+        }
         self.inner.client.clone().shutdown().immediate(true).await;
     }
 
@@ -177,6 +191,11 @@ impl Store {
     /// What this process remembers of accounts that are being deleted.
     pub(crate) fn deleting(&self) -> &Deleting {
         &self.inner.deleting
+    }
+
+    /// What this process has counted and not added to the database yet.
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.inner.tally
     }
 
     pub(crate) fn db(&self) -> &Database {

@@ -84,6 +84,7 @@ async fn load(store: &Store, mut edges: Vec<Edge>, hash: Option<&str>) -> anyhow
         let pairs: Vec<(UserId, UserId)> =
             edges.iter().map(|(follower, followee)| (accounts[follower], accounts[followee])).collect();
         made += store.import_follows(&pairs).await?;
+        store.flush_stats_step().await?;
         bar.inc(edges.len() as u64);
     }
     bar.finish();

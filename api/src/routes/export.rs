@@ -15,7 +15,7 @@ use rookery_storage::Store;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{comments::CommentResponse, posts::PostResponse, users::UserResponse};
+use super::{comments::CommentResponse, posts::PostResponse, stats::HourlyStatsResponse, users::UserResponse};
 use crate::{
     auth::Viewer,
     error::{Problem, Result},
@@ -48,6 +48,8 @@ pub enum ExportLineResponse {
     Repost(ExportedReaction),
     /// A post that the caller has bookmarked.
     Bookmark(ExportedReaction),
+    /// What happened to the account in one hour.
+    Stats(HourlyStatsResponse),
 }
 
 /// The account as only its owner sees it.
@@ -141,6 +143,7 @@ impl From<Export> for ExportLineResponse {
             Export::Like(reaction) => Self::Like(reaction.into()),
             Export::Repost(reaction) => Self::Repost(reaction.into()),
             Export::Bookmark(reaction) => Self::Bookmark(reaction.into()),
+            Export::Stats(hour) => Self::Stats(hour.into()),
         }
     }
 }
@@ -151,7 +154,7 @@ const LINES: usize = 32;
 /// Export everything held on one's account
 ///
 /// JSON lines (`{"type", "data"}`), streamed as they are read: the account first, then sessions, follows, followers, blocks, mutes, posts, comments, likes,
-/// reposts and bookmarks. Whoever
+/// reposts, bookmarks and the statistics of each hour. Whoever
 /// reads slowly gets what is there when it is read. A stream that breaks off ends without the last chunk.
 #[utoipa::path(tag = "users", responses(
     (status = 200, description = "Everything, one thing to a line", body = ExportLineResponse, content_type = "application/x-ndjson"),

@@ -85,7 +85,8 @@ pub struct PostCountsResponse {
     comments: i64,
     likes: i64,
     reposts: i64,
-    /// An approximation.
+    /// How often others than its author have read it by itself (`GET /posts/{id}`); lists and feeds do not count. An approximation, which is
+    /// a few seconds late and never falls.
     views: i64,
 }
 
@@ -143,7 +144,8 @@ pub(crate) async fn create_post(
 
 /// Get a post
 ///
-/// With its totals and its newest comments; with a token also what the viewer has done with it.
+/// With its totals and its newest comments; with a token also what the viewer has done with it. This is what counts as a view, unless the
+/// caller wrote the post; the total has it a few seconds later.
 #[utoipa::path(tag = "posts", security((), ("bearer" = [])), params(IdParam), responses(
     (status = 200, description = "The post", body = PostResponse),
     (status = 404, description = "There is no such post, or none that the caller may see"),
@@ -154,7 +156,9 @@ pub(crate) async fn get_post(
     PathId(id): PathId<PostId>,
     store: Data<Store>,
 ) -> Result<HttpResponse> {
-    let post = store.post(id, viewer.map(|viewer| viewer.user_id)).await?.ok_or(Problem::not_found())?;
+    let viewer = viewer.map(|viewer| viewer.user_id);
+    let post = store.post(id, viewer).await?.ok_or(Problem::not_found())?;
+    store.note_view(&post, viewer);
     Ok(HttpResponse::Ok().json(PostResponse::from(post)))
 }
 

@@ -125,6 +125,8 @@ impl TestApp {
                 }
             }
             if idle {
+                // Not only once a second.
+                self.store.flush_stats().await.unwrap();
                 return;
             }
         }
@@ -136,6 +138,17 @@ impl TestApp {
         if let Some(running) = self.running.take() {
             running.await.unwrap().unwrap();
         }
+    }
+
+    /// Stops the service as `SIGTERM` does, and starts another process, so to speak, on its database.
+    pub(crate) async fn restart(&mut self) {
+        let store = self._database.second_store().await;
+        self.stop().await;
+        let application = Application::build(&config(&[]), store.clone(), &[]).unwrap();
+        self.base = format!("http://127.0.0.1:{}", application.port());
+        self.store = store;
+        self.stop = application.stopper();
+        self.running = Some(tokio::spawn(application.run_until_stopped()));
     }
 }
 

@@ -12,6 +12,7 @@ mod operations;
 pub(crate) mod posts;
 mod reactions;
 mod sessions;
+mod stats;
 pub(crate) mod timelines;
 mod users;
 
@@ -44,6 +45,8 @@ pub const BOOKMARKS: &str = "bookmarks";
 pub const TIMELINE_ENTRIES: &str = "timeline_entries";
 /// How far down each reader's window is complete.
 pub const TIMELINES: &str = "timelines";
+/// What happened to accounts and posts, by the hour: one day of one of them to a document.
+pub const STATS_HOURLY: &str = "stats_hourly";
 /// Keys of requests that may be repeated, and their answers.
 pub const IDEMPOTENCY_KEYS: &str = "idempotency_keys";
 /// Logins.
@@ -82,6 +85,7 @@ pub const ALL: &[Collection] = &[
     reactions::LIKES,
     reactions::REPOSTS,
     reactions::BOOKMARKS,
+    stats::STATS_HOURLY,
     idempotency::IDEMPOTENCY_KEYS,
     sessions::SESSIONS,
     sessions::LOGIN_ATTEMPTS,

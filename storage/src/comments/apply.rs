@@ -13,11 +13,12 @@ use bson::{Document, doc};
 use futures::TryStreamExt as _;
 use mongodb::ClientSession;
 use rookery_domain::{
-    CommentId, UserId,
+    CommentId, PostId, UserId,
     comments::{
         RECENT_KEPT, TOMBSTONE_KEPT, missing_from_subset,
         tree::{Moved, Settled, Tree},
     },
+    stats::Figures,
 };
 use serde::Deserialize;
 
@@ -28,6 +29,7 @@ use crate::{
     pending::{Progress, in_batches},
     posts::RecentCommentDoc,
     seq_page::first_span,
+    stats::Subject,
     store::{ANSWER, b, commit, date, now, until_no_conflict},
 };
 
@@ -42,6 +44,7 @@ const PURGED_AT_ONCE: i64 = 500;
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PostPart {
+    author: AuthorIdPart,
     comment_seq: i64,
     counters: PartCounters,
     recent_comments: Vec<RecentCommentDoc>,
@@ -196,7 +199,7 @@ impl Store {
         let part = self
             .coll::<PostPart>(collections::POSTS)
             .find_one(live)
-            .projection(doc! { "commentSeq": 1, "counters.comments": 1, "recentComments": 1 })
+            .projection(doc! { "author.userId": 1, "commentSeq": 1, "counters.comments": 1, "recentComments": 1 })
             .session(&mut session)
             .await?;
         let Some(part) = part else {
@@ -218,9 +221,12 @@ impl Store {
         let applied = batch.len() - settled.waiting.len();
         if applied > 0 {
             self.write_comments(&mut session, &settled).await?;
+            let author = UserId(part.author.user_id.into());
             self.write_post(&mut session, post, part, &batch, &settled).await?;
             commit(session).await?;
             metrics::counter!("applied_batches_total", "child" => collections::COMMENTS).increment(1);
+            let received = Figures { comments: i64::try_from(settled.counted.len()).unwrap_or(i64::MAX), ..Figures::default() };
+            self.note_stats([(Subject::Post(PostId(post.into())), received), (Subject::Account(author), received)]);
         }
         Ok(applied)
     }

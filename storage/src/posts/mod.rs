@@ -21,6 +21,7 @@ use rookery_domain::{
     page::TimeCursor,
     pending::{Step, step},
     post::{Post, PostCounts, PostViewer, Visibility, may_see},
+    stats::Figures,
     text,
     user::{Relation, UserSummary},
 };
@@ -32,10 +33,11 @@ use self::docs::{PendingDoc, PostSeqDoc, WriterDoc};
 pub(crate) use self::seen::SeenPost;
 use crate::{
     Result, Store,
-    collections::{BOOKMARKS, LIKES, POSTS, REPOSTS, USERS},
+    collections::{BOOKMARKS, LIKES, POSTS, REPOSTS, STATS_HOURLY, USERS},
     error::is_duplicate_key,
     hidden::Hidden,
     pending::{Attempt, Progress, attempt, in_batches},
+    stats::Subject,
     store::{b, commit, date, now, timestamp, until_no_conflict},
     time_page::{self, Extent},
     users::{SummaryDoc, UserRef},
@@ -335,13 +337,13 @@ impl Store {
     ///
     /// A transaction, because a post has a `seq` exactly while its author counts it. The author must be live and each post still
     /// wanted and uncounted, in the same snapshot.
-    async fn count_posts(&self, author: UserId, ids: &[bson::Uuid]) -> Result<Counted> {
+    async fn count_posts(&self, writer: UserId, ids: &[bson::Uuid]) -> Result<Counted> {
         let more = i64::try_from(ids.len()).unwrap_or(i64::MAX);
         let mut session = self.begin().await?;
         let author = self
             .coll::<PostSeqDoc>(USERS)
             .find_one_and_update(
-                doc! { "_id": b(author), "state": "live" },
+                doc! { "_id": b(writer), "state": "live" },
                 doc! { "$inc": { "counters.posts": more, "postSeq": more } },
             )
             .projection(doc! { "postSeq": 1 })
@@ -367,6 +369,7 @@ impl Store {
             return Ok(Counted::Changed);
         }
         commit(session).await?;
+        self.note_stats([(Subject::Account(writer), Figures { posts: more, ..Figures::default() })]);
         Ok(Counted::All)
     }
 
@@ -448,7 +451,7 @@ impl Store {
     /// Removes some of what stands under deleted posts, and says how many documents that were.
     pub(crate) async fn sweep_under_posts(&self, ids: &[bson::Uuid]) -> Result<usize> {
         let mut swept = self.sweep_comments(ids, SWEEP).await?;
-        for (name, field) in [(LIKES, "targetId"), (REPOSTS, "postId"), (BOOKMARKS, "postId")] {
+        for (name, field) in [(LIKES, "targetId"), (REPOSTS, "postId"), (BOOKMARKS, "postId"), (STATS_HOURLY, "subject")] {
             swept += self.sweep_edges(name, field, ids).await?;
         }
         Ok(swept)

@@ -13,8 +13,9 @@ use bson::{Document, doc};
 use futures::{StreamExt as _, TryStreamExt as _};
 use mongodb::{ClientSession, options::ReturnDocument};
 use rookery_domain::{
-    UserId,
+    PostId, UserId,
     pending::{Step, step},
+    stats::Figures,
 };
 use serde::Deserialize;
 
@@ -25,6 +26,7 @@ use crate::{
     graph::IdDoc,
     lease::Lease,
     pending::{Progress, in_batches},
+    stats::Subject,
     store::{ANSWER, b, commit, until_no_conflict},
 };
 
@@ -58,6 +60,14 @@ struct Parent {
     repost_seq: i64,
     /// Of a comment.
     post_id: Option<bson::Uuid>,
+    /// Who wrote it: none of a document that was not read.
+    author: Option<WriterPart>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WriterPart {
+    user_id: bson::Uuid,
 }
 
 #[derive(Debug, Deserialize)]
@@ -195,6 +205,7 @@ impl Store {
         };
         // What is counted now is counted for the first time, and once: this transaction commits or nothing of it happened.
         let (counted, mut gone) = (due(Step::Count), due(Step::Uncount));
+        let mut author = None;
         let moved = as_i64(counted.len()) - as_i64(gone.len());
         if !counted.is_empty() || !gone.is_empty() {
             let Some(written) = self.write_parent(&mut session, kind, parent, moved, as_i64(counted.len())).await? else {
@@ -203,6 +214,7 @@ impl Store {
                 let deleted = self.coll::<Document>(kind.edges()).delete_many(orphans).await?.deleted_count;
                 return Ok(usize::try_from(deleted).unwrap_or(usize::MAX));
             };
+            author = written.author;
             if let (Some(post), true) = (written.post_id, moved != 0) {
                 self.write_kept_likes(&mut session, post, parent, moved).await?;
             }
@@ -229,8 +241,18 @@ impl Store {
         } else {
             commit(session).await?;
             metrics::counter!("applied_batches_total", "child" => kind.edges()).increment(1);
+            self.note_likes(kind, parent, author, as_i64(counted.len()));
         }
         Ok(batch.len())
+    }
+
+    /// Counts likes received: of a post in its own statistics, of posts and comments in those of who wrote them.
+    fn note_likes(&self, kind: Kind, parent: bson::Uuid, author: Option<WriterPart>, likes: i64) {
+        let received = Figures { likes, ..Figures::default() };
+        let post = (kind == Kind::PostLike).then_some((Subject::Post(PostId(parent.into())), received));
+        let author = author.filter(|_| kind != Kind::Repost);
+        let author = author.map(|author| (Subject::Account(UserId(author.user_id.into())), received));
+        self.note_stats(post.into_iter().chain(author));
     }
 
     /// Moves the total of a live parent, and gives out numbers. None: there is no such.
@@ -244,7 +266,7 @@ impl Store {
     ) -> Result<Option<Parent>> {
         let live = doc! { "_id": parent, "state": "live" };
         let add = doc! { "$inc": { kind.counter(): moved, kind.last_seq(): given } };
-        let fields = doc! { "_id": 0, "likeSeq": 1, "repostSeq": 1, "postId": 1 };
+        let fields = doc! { "_id": 0, "likeSeq": 1, "repostSeq": 1, "postId": 1, "author.userId": 1 };
         let parents = self.coll::<Parent>(kind.parents());
         let written = parents.find_one_and_update(live, add).projection(fields).return_document(ReturnDocument::After);
         Ok(written.session(session).await?)
