@@ -1,6 +1,9 @@
 //! What an account takes with it: everything that the service holds on it, one thing at a time.
 
-use crate::{Email, Timestamp, UserId, comments::Comment, credentials::Session, post::Post, reactions::Reaction, user::User};
+use crate::{
+    CommentId, Email, NotificationId, PostId, Timestamp, UserId, comments::Comment, credentials::Session,
+    notifications::NotificationKind, post::Post, reactions::Reaction, user::User,
+};
 
 /// One thing.
 #[derive(Debug, Clone)]
@@ -32,6 +35,23 @@ pub enum Export {
     Repost(Reaction),
     /// A post that it has bookmarked.
     Bookmark(Reaction),
+    /// Something that it was told.
+    Notification(Told),
+}
+
+/// What an account was told, as it is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    /// Its place in the list of notifications.
+    pub id: NotificationId,
+    /// What kind of act it tells.
+    pub kind: NotificationKind,
+    /// Who acted; none where it tells many acts.
+    pub actor: Option<UserId>,
+    /// The post that it is about.
+    pub post: Option<PostId>,
+    /// The comment that it is about.
+    pub comment: Option<CommentId>,
 }
 
 /// A relation to another account.

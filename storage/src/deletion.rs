@@ -75,7 +75,7 @@ const ENTRIES: i64 = 2_000;
 const OWN_KEPT: Duration = Duration::from_secs(30);
 
 /// The order of the job: what could let the account act comes first, what refers to it last. It is gone through twice.
-const STAGES: [Stage; 11] = [
+const STAGES: [Stage; 12] = [
     Stage::Sessions,
     Stage::Followers,
     Stage::Following,
@@ -86,6 +86,7 @@ const STAGES: [Stage; 11] = [
     Stage::Reposts,
     Stage::Bookmarks,
     Stage::Mentions,
+    Stage::Notifications,
     Stage::Timeline,
 ];
 
@@ -211,6 +212,11 @@ impl Store {
             Stage::Reposts => self.delete_reposts_of(user).await?,
             Stage::Bookmarks => self.delete_some(BOOKMARKS, doc! { "userId": b(user) }).await?,
             Stage::Mentions => self.delete_mentions(user).await?,
+            // What it was told; what others were told of it goes with its acts.
+            Stage::Notifications => match self.sweep_notifications_of(user).await? {
+                0 => Did::Nothing,
+                swept => Did::Some(swept),
+            },
             Stage::Timeline => self.delete_timeline(user).await?,
             Stage::Account => {
                 let gone = self.delete_parent(user).await?;
@@ -482,6 +488,11 @@ impl Store {
     /// wrote is hidden.
     pub(crate) fn is_deleting(&self, user: UserId) -> bool {
         self.deleting().contains(user)
+    }
+
+    /// All accounts that are being deleted, as far as this process knows.
+    pub(crate) fn all_deleting(&self) -> Vec<UserId> {
+        self.deleting().all()
     }
 
     /// Leaves what accounts that are being deleted wrote out of a query for posts or comments.

@@ -8,6 +8,7 @@ mod comments;
 mod graph;
 mod idempotency;
 mod jobs;
+pub(crate) mod notifications;
 mod operations;
 pub(crate) mod posts;
 mod reactions;
@@ -44,6 +45,12 @@ pub const BOOKMARKS: &str = "bookmarks";
 pub const TIMELINE_ENTRIES: &str = "timeline_entries";
 /// How far down each reader's window is complete.
 pub const TIMELINES: &str = "timelines";
+/// What accounts are told one by one, fifty to a document.
+pub const NOTIFICATIONS: &str = "notifications";
+/// What accounts are told together: the likes or reposts of one post, the follows of one day.
+pub const NOTIFICATION_GROUPS: &str = "notification_groups";
+/// How far accounts have read what they were told.
+pub const NOTIFICATION_MARKS: &str = "notification_marks";
 /// Keys of requests that may be repeated, and their answers.
 pub const IDEMPOTENCY_KEYS: &str = "idempotency_keys";
 /// Logins.
@@ -82,6 +89,9 @@ pub const ALL: &[Collection] = &[
     reactions::LIKES,
     reactions::REPOSTS,
     reactions::BOOKMARKS,
+    notifications::NOTIFICATIONS,
+    notifications::NOTIFICATION_GROUPS,
+    notifications::NOTIFICATION_MARKS,
     idempotency::IDEMPOTENCY_KEYS,
     sessions::SESSIONS,
     sessions::LOGIN_ATTEMPTS,
