@@ -218,8 +218,7 @@ impl Store {
         let buckets = self.coll::<OpenDoc>(NOTIFICATIONS);
         let mut found = buckets.find(doc! { "open": { "$in": users } }).projection(fields).session(&mut *session).await?;
         let found: Vec<OpenDoc> = found.stream(session).try_collect().await?;
-        let mut open: HashMap<UserId, OpenDoc> =
-            found.into_iter().map(|bucket| (UserId(bucket.user_id.into()), bucket)).collect();
+        let mut open: HashMap<UserId, OpenDoc> = found.into_iter().map(|bucket| (UserId(bucket.user_id.into()), bucket)).collect();
         let (mut updates, mut inserts) = (Vec::new(), Vec::new());
         for (user, told) in by_user {
             let mut items: Vec<ItemDoc> = Vec::with_capacity(told.len());

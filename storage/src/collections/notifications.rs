@@ -83,8 +83,5 @@ pub(super) const NOTIFICATION_GROUPS: Collection = Collection {
     indexes: || vec![index(doc! { "userId": 1, "place": -1 }), ttl("at", KEPT)],
 };
 
-pub(super) const NOTIFICATION_MARKS: Collection = Collection {
-    name: super::NOTIFICATION_MARKS,
-    schema: || object([("_id", id()), ("upTo", id())], []),
-    indexes: no_indexes,
-};
+pub(super) const NOTIFICATION_MARKS: Collection =
+    Collection { name: super::NOTIFICATION_MARKS, schema: || object([("_id", id()), ("upTo", id())], []), indexes: no_indexes };

@@ -217,8 +217,7 @@ impl Store {
         let together = async {
             let filter = slice.of_key(&doc! { "userId": b(user) }, "place");
             let groups = self.coll::<GroupDoc>(NOTIFICATION_GROUPS);
-            let found =
-                groups.find(filter).sort(slice.sort_by_key("place")).limit(slice.most).batch_size(ANSWER).await?;
+            let found = groups.find(filter).sort(slice.sort_by_key("place")).limit(slice.most).batch_size(ANSWER).await?;
             Ok(found.map_ok(|group| (group.place.into(), Entry::Group(group))).try_collect::<Vec<_>>().await?)
         };
         let (items, mut entries) = futures::try_join!(self.items_in(user, slice), together)?;
@@ -286,12 +285,7 @@ impl Store {
     }
 
     /// Those of some notices that the viewer may see, as they are shown.
-    async fn shown_notices(
-        &self,
-        viewer: UserId,
-        mark: Uuid,
-        entries: Vec<(Uuid, Entry)>,
-    ) -> Result<Vec<(Uuid, Notification)>> {
+    async fn shown_notices(&self, viewer: UserId, mark: Uuid, entries: Vec<(Uuid, Entry)>) -> Result<Vec<(Uuid, Notification)>> {
         if entries.is_empty() {
             return Ok(Vec::new());
         }
@@ -356,8 +350,7 @@ impl Store {
             return Ok(HashMap::new());
         }
         let these = doc! { "_id": { "$in": ids.into_iter().collect::<Vec<_>>() }, "state": "live" };
-        let fields =
-            doc! { "author": "$author.userId", "postId": 1, "text": 1, "likes": "$counters.likes", "likeSeq": 1 };
+        let fields = doc! { "author": "$author.userId", "postId": 1, "text": 1, "likes": "$counters.likes", "likeSeq": 1 };
         let found = self.coll::<CommentPart>(COMMENTS).find(these).projection(fields).batch_size(ANSWER).await?;
         let found = found.try_filter(|comment| std::future::ready(!self.is_deleting(UserId(comment.author.into()))));
         Ok(found.map_ok(|comment| (comment.id, comment)).try_collect().await?)
@@ -386,9 +379,7 @@ impl Store {
         let others: HashSet<UserId> =
             found.iter().map(|post| UserId(post.author.into())).filter(|author| *author != viewer).collect();
         let asked: Vec<UserId> = others.iter().copied().collect();
-        let relations = async {
-            if asked.is_empty() { Ok(HashMap::new()) } else { self.relations(viewer, &asked).await }
-        };
+        let relations = async { if asked.is_empty() { Ok(HashMap::new()) } else { self.relations(viewer, &asked).await } };
         let (relations, private) = futures::try_join!(relations, self.private_among(others))?;
         found.retain(|post| {
             let author = UserId(post.author.into());

@@ -317,7 +317,7 @@ async fn appliers_that_race_tell_what_a_crash_left_once() {
     // Likes, comments and follows of one account at once, from everybody.
     let posts = join_all((0..4).map(|_| publish(store, world.alice, "Another post"))).await;
     join_all(fans.iter().enumerate().map(|(n, fan)| {
-        let (store, post) = (both[n % 2], posts[n % 4]);
+        let (store, post, world) = (both[n % 2], posts[n % 4], &world);
         async move {
             store.follow(*fan, world.alice).await.unwrap().unwrap();
             store.like_post(post, *fan).await.unwrap().unwrap();
@@ -431,7 +431,10 @@ async fn a_post_with_many_likes_is_one_notice_counted_for_its_viewer() {
     }
     let left = world.told().await;
     assert_eq!(left[0].actor_count, 190);
-    assert_eq!(left[0].actors.iter().map(|user| user.id).collect::<Vec<_>>(), fans[195..200].iter().rev().copied().collect::<Vec<_>>());
+    assert_eq!(
+        left[0].actors.iter().map(|user| user.id).collect::<Vec<_>>(),
+        fans[195..200].iter().rev().copied().collect::<Vec<_>>()
+    );
     for fan in &fans {
         store.mute(world.alice, *fan).await.unwrap().unwrap();
     }

@@ -104,10 +104,8 @@ async fn mend(store: &Store, drift: &Drift, subject: bson::Uuid) -> Result<Fixed
         (DriftKind::NotificationCount, _) => {
             let count = vec![doc! { "$set": { "count": { "$size": "$items" } } }];
             let bucket = doc! { "_id": subject };
-            until_no_conflict(async || {
-                Ok(store.coll::<Document>(NOTIFICATIONS).update_one(bucket.clone(), count.clone()).await?)
-            })
-            .await?;
+            until_no_conflict(async || Ok(store.coll::<Document>(NOTIFICATIONS).update_one(bucket.clone(), count.clone()).await?))
+                .await?;
             Ok(Fixed::Done("counted from its items"))
         }
         (DriftKind::OrphanComment, Place::In(POSTS)) => {
