@@ -51,6 +51,7 @@ pub const DOCUMENT_PATH: &str = "/openapi.json";
         (name = "requests", description = "Requests to follow a private account"),
         (name = "blocks", description = "Blocking and muting"),
         (name = "feed", description = "The home feed"),
+        (name = "notifications", description = "What others did that concerns the caller"),
         (name = "admin", description = "For administrators (`rookery admin create` makes one)"),
         (name = "operations", description = "Health, readiness, metrics and this document"),
     ),

@@ -8,6 +8,7 @@ pub mod comments;
 pub mod export;
 pub mod feed;
 pub mod graph;
+pub mod notifications;
 pub mod operations;
 pub mod posts;
 pub mod profiles;
@@ -96,6 +97,9 @@ fn api(api: &mut ServiceConfig<'_>) {
         .service(reactions::like_comment)
         .service(reactions::unlike_comment)
         .service(feed::get_feed)
+        .service(notifications::list_notifications)
+        .service(notifications::count_unread_notifications)
+        .service(notifications::read_notifications)
         .service(admin::list_jobs)
         .service(admin::list_outliers)
         .service(admin::start_verify)

@@ -181,7 +181,11 @@ async fn an_export_holds_everything_a_line_each() {
     }
     assert_eq!(of("post").iter().map(|post| post["id"].clone()).collect::<Vec<_>>(), [json!(posts[1]), json!(posts[0])]);
     assert_eq!(of("comment").iter().map(|comment| comment["id"].clone()).collect::<Vec<_>>(), [json!(remark)]);
-    assert_eq!(lines.len(), 8);
+    assert_eq!(
+        of("notification").iter().map(|told| (&told["type"], &told["actorId"])).collect::<Vec<_>>(),
+        [(&json!("follow"), &Value::Null)]
+    );
+    assert_eq!(lines.len(), 9);
     assert!(!answer.text().contains("others' words") && !answer.text().contains("argon2"), "what is others' or secret stays");
 }
 

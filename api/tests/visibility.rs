@@ -46,6 +46,9 @@ struct World {
     /// The author's comment under their own posts.
     under_public: String,
     under_for_followers: String,
+    /// The author's posts that name every viewer.
+    naming: String,
+    naming_for_followers: String,
 }
 
 fn id(of: &Value) -> String {
@@ -101,6 +104,7 @@ impl World {
             react(&viewer, &public, "bookmark", 200).await;
             let follows = ["follower", "muter"].contains(name);
             react(&viewer, &for_followers, "bookmark", if follows { 200 } else { 404 }).await;
+            react(&author, &publish(&viewer, "by a viewer", "public").await, "like", 200).await;
             let (who, verb, whom) = match *name {
                 "muter" => (&viewer, "mute", &author),
                 "blocker" => (&viewer, "block", &author),
@@ -113,6 +117,9 @@ impl World {
             who.put(&format!("/api/v1/users/{}/{verb}", whom.id)).expect(204).await;
             viewers.push(Some(viewer));
         }
+        let names = format!("for @{}", VIEWERS[1..].join(" @"));
+        let naming = publish(&author, &names, "public").await;
+        let naming_for_followers = publish(&author, &names, "followers").await;
         app.settle().await;
         let world = Self {
             app,
@@ -127,6 +134,8 @@ impl World {
             reposted,
             under_public,
             under_for_followers,
+            naming,
+            naming_for_followers,
         };
         (world, viewers)
     }
@@ -273,6 +282,13 @@ impl World {
                 assert_eq!(likes.status, get(format!("posts/{}/reposts", self.for_followers)).await.status);
                 among(&likes, "", third)
             }
+            "notifications: a public post that names the viewer" | "private author: notifications: a post that was public" => {
+                told(caller, &["post"], &self.naming).await
+            }
+            "notifications: a followers-only post that names the viewer" => {
+                told(caller, &["post"], &self.naming_for_followers).await
+            }
+            "notifications: the author likes a post of the viewer" => told(caller, &["actors", "0"], author).await,
             "bookmarks: a public post" => among(&get("me/bookmarks?limit=100".to_owned()).await, "", &self.public),
             "bookmarks: a followers-only post" => among(&get("me/bookmarks?limit=100".to_owned()).await, "", &self.for_followers),
             "liking and bookmarking a public post" => self.like(caller, &format!("posts/{}", self.public), true).await,
@@ -318,6 +334,23 @@ impl World {
         }
         answer.status.to_string()
     }
+}
+
+/// Whether a caller is told of a thing, which stands there in each notification; what is shown and what is counted must agree.
+async fn told(caller: &Caller, path: &[&str], id: &str) -> String {
+    let list = caller.get("/api/v1/notifications?limit=100").send().await;
+    let count = caller.get("/api/v1/notifications/unread-count").send().await;
+    assert_eq!(list.status, count.status);
+    if list.status != 200 {
+        return list.status.to_string();
+    }
+    let body = list.json();
+    let items = body["items"].as_array().unwrap();
+    assert_eq!(count.json()["count"], items.len());
+    let pointer = format!("/{}/id", path.join("/"));
+    let like = |item: &Value| path[0] != "actors" || item["type"] == "like";
+    let there = items.iter().any(|item| like(item) && item.pointer(&pointer).is_some_and(|found| *found == *id));
+    (if there { "shown" } else { "left out" }).to_owned()
 }
 
 /// How a thing is met that is asked for alone.

@@ -1,8 +1,8 @@
 //! What an account takes with it: everything that the service holds on it, one thing at a time.
 
 use crate::{
-    Email, Timestamp, UserId, comments::Comment, credentials::Session, post::Post, reactions::Reaction, stats::HourlyStats,
-    user::User,
+    CommentId, Email, NotificationId, PostId, Timestamp, UserId, comments::Comment, credentials::Session,
+    notifications::NotificationKind, post::Post, reactions::Reaction, stats::HourlyStats, user::User,
 };
 
 /// One thing.
@@ -37,6 +37,23 @@ pub enum Export {
     Bookmark(Reaction),
     /// What happened to it in one hour.
     Stats(HourlyStats),
+    /// Something that it was told.
+    Notification(Told),
+}
+
+/// What an account was told, as it is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    /// Its place in the list of notifications.
+    pub id: NotificationId,
+    /// What kind of act it tells.
+    pub kind: NotificationKind,
+    /// Who acted; none where it tells many acts.
+    pub actor: Option<UserId>,
+    /// The post that it is about.
+    pub post: Option<PostId>,
+    /// The comment that it is about.
+    pub comment: Option<CommentId>,
 }
 
 /// A relation to another account.

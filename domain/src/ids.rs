@@ -92,6 +92,10 @@ id!(
     SessionId
 );
 id!(
+    /// A notification: its place in the list of its recipient.
+    NotificationId
+);
+id!(
     /// A piece of background work that outlives the request that asked for it.
     JobId
 );

@@ -14,6 +14,7 @@ pub mod graph;
 pub mod handle;
 pub mod ids;
 pub mod jobs;
+pub mod notifications;
 pub mod outlier;
 pub mod page;
 pub mod pending;
@@ -27,6 +28,6 @@ pub mod user;
 
 pub use email::Email;
 pub use handle::Handle;
-pub use ids::{CommentId, EdgeId, JobId, PostId, SessionId, UserId};
+pub use ids::{CommentId, EdgeId, JobId, NotificationId, PostId, SessionId, UserId};
 pub use page::{Limit, Page};
 pub use timestamp::Timestamp;

@@ -75,7 +75,7 @@ const ENTRIES: i64 = 2_000;
 const OWN_KEPT: Duration = Duration::from_secs(30);
 
 /// The order of the job: what could let the account act comes first, what refers to it last. It is gone through twice.
-const STAGES: [Stage; 12] = [
+const STAGES: [Stage; 13] = [
     Stage::Sessions,
     Stage::Followers,
     Stage::Following,
@@ -86,6 +86,7 @@ const STAGES: [Stage; 12] = [
     Stage::Reposts,
     Stage::Bookmarks,
     Stage::Mentions,
+    Stage::Notifications,
     Stage::Timeline,
     Stage::Stats,
 ];
@@ -213,6 +214,11 @@ impl Store {
             Stage::Reposts => self.delete_reposts_of(user).await?,
             Stage::Bookmarks => self.delete_some(BOOKMARKS, doc! { "userId": b(user) }).await?,
             Stage::Mentions => self.delete_mentions(user).await?,
+            // What it was told; what others were told of it goes with its acts.
+            Stage::Notifications => match self.sweep_notifications_of(user).await? {
+                0 => Did::Nothing,
+                swept => Did::Some(swept),
+            },
             Stage::Timeline => self.delete_timeline(user).await?,
             Stage::Stats => self.delete_some(STATS_HOURLY, doc! { "subject": b(user) }).await?,
             Stage::Account => {

@@ -39,7 +39,7 @@ impl Store {
     /// the stream is.
     #[must_use]
     pub fn export(&self, user: UserId) -> Exported {
-        let sections: [Section; 12] = [
+        let sections: [Section; 13] = [
             |store, user| store.export_account(user).boxed(),
             |store, user| store.export_sessions(user).boxed(),
             |store, user| store.export_follows(user).boxed(),
@@ -51,6 +51,7 @@ impl Store {
             |store, user| store.export_likes(user).boxed(),
             |store, user| store.export_reposts(user).boxed(),
             |store, user| store.export_bookmarks(user).boxed(),
+            |store, user| store.export_notifications(user).boxed(),
             |store, user| async move { Ok(store.all_stats_of(user).await?.map_ok(Export::Stats).boxed()) }.boxed(),
         ];
         let store = self.clone();

@@ -31,6 +31,7 @@ use crate::{
     error::is_duplicate_key,
     lease::{self, Lease},
     mutes::MuteDoc,
+    notifications::{SingleDoc, Together, Told},
     overflow::PageChanges,
     pending::{Attempt, Progress, attempt, in_batches},
     stats::Subject,
@@ -72,6 +73,9 @@ pub(crate) struct FollowDoc {
     /// The followee has consented to this wish, which is not applied yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accepted: Option<bool>,
+    /// That was an answer to a request, which whoever asked is still to be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -479,6 +483,7 @@ impl Store {
         let blocked = if wanted.is_empty() { HashSet::new() } else { self.blocked_pairs(&wanted, Some(&mut session)).await? };
 
         let mut plan = Plan::new(session, uncounted);
+        plan.silent = matches!(applier, Applier::Import);
         for edge in &edges {
             let outcome = self.plan_edge(edge, applier, &mut parties, &blocked, &mut plan);
             plan.outcomes.insert(edge.id, outcome);
@@ -489,6 +494,7 @@ impl Store {
     /// The second half of an application: writes and commits.
     pub(crate) async fn write_plan(&self, plan: Plan) -> Result<HashMap<bson::Uuid, Outcome>> {
         let Plan { mut session, deltas, counted, mut updates, deletes, pages, blocked, outcomes, unmarked, .. } = plan;
+        let (told, untold, uncounted_follows, silent) = (plan.told, plan.untold, plan.uncounted_follows, plan.silent);
         if !blocked.is_empty() {
             self.hold_blocks(&blocked, &mut session).await?;
         }
@@ -503,16 +509,27 @@ impl Store {
         if !users.is_empty() {
             self.update_all(&mut session, USERS, users).await?;
         }
+        let follows: Vec<Together> = counted.iter().map(|(followee, counted)| counted.told(*followee)).collect();
         updates.extend(counted.into_values().map(Counted::statement));
         if !updates.is_empty() {
             self.update_all(&mut session, FOLLOWS, updates).await?;
         }
         if !deletes.is_empty() {
-            self.coll::<FollowDoc>(FOLLOWS).delete_many(doc! { "_id": { "$in": deletes } }).session(&mut session).await?;
+            let gone = doc! { "_id": { "$in": &deletes } };
+            self.coll::<FollowDoc>(FOLLOWS).delete_many(gone).session(&mut session).await?;
         }
         self.write_pages(pages, &mut session).await?;
+        self.untell(&mut session, &[untold, deletes].concat()).await?;
+        self.untell_follows(&mut session, &uncounted_follows).await?;
+        self.tell(&mut session, &told).await?;
+        if silent {
+            self.tell_along(&mut session, &follows).await?;
+        } else {
+            self.tell_together(&mut session, &follows).await?;
+        }
         commit(session).await?;
         self.note_stats(gained_and_lost);
+        self.announce(told.iter().map(|one| one.recipient).chain(follows.iter().map(|follows| follows.recipient())));
         self.relations_changed(&unmarked).await?;
         Ok(outcomes)
     }
@@ -584,6 +601,7 @@ impl Store {
             (Step::Uncount, Some(seq), _) => {
                 plan.delta(follower).following -= 1;
                 plan.delta(followee).followers -= 1;
+                plan.uncounted_follows.extend(edge.followed_at.map(|at| (followee, timestamp(at))));
                 if request {
                     plan.updates.push(Statement::update(doc! { "_id": edge.id }, to_request(edge)));
                 } else {
@@ -594,7 +612,7 @@ impl Store {
                 }
             }
             (Step::Clear, ..) => {
-                let (applied, cleared) = (applied(edge), doc! { "pending": "", "accepted": "", "requestOf": "" });
+                let (applied, cleared) = (applied(edge), doc! { "pending": "", "accepted": "", "asked": "", "requestOf": "" });
                 let update = if applied.is_empty() {
                     doc! { "$unset": cleared }
                 } else {
@@ -607,6 +625,12 @@ impl Store {
             }
             // Never counted, or no account left to count it.
             _ => plan.deletes.push(edge.id),
+        }
+        if wanted && (edge.state == FollowState::Requested || edge.asked.is_some()) {
+            plan.tell(edge, SingleDoc::FollowAccepted, follower, followee);
+        }
+        if request && edge.state == FollowState::Requested {
+            plan.tell(edge, SingleDoc::FollowRequest, followee, follower);
         }
         // Its own request may have crashed before it said so; of a follow that did, the merge says it.
         let promoted = wanted && edge.state == FollowState::Requested;
@@ -883,6 +907,14 @@ pub(crate) struct Plan {
     uncounted: Option<HashSet<bson::Uuid>>,
     /// Followers of whom perhaps nobody has said that their relations changed.
     unmarked: Vec<UserId>,
+    /// Requests, and answers to them, to be told.
+    told: Vec<Told>,
+    /// Edges of which it is no longer true what was told.
+    untold: Vec<bson::Uuid>,
+    /// Follows that are uncounted, and when they were counted.
+    uncounted_follows: Vec<(UserId, Timestamp)>,
+    /// An import tells nobody that there are new followers.
+    silent: bool,
     outcomes: HashMap<bson::Uuid, Outcome>,
 }
 
@@ -899,6 +931,10 @@ impl Plan {
             blocked: Vec::new(),
             uncounted,
             unmarked: Vec::new(),
+            told: Vec::new(),
+            untold: Vec::new(),
+            uncounted_follows: Vec::new(),
+            silent: false,
             outcomes: HashMap::new(),
         }
     }
@@ -921,6 +957,12 @@ impl Plan {
         }
     }
 
+    /// What is told of an edge, in place of what may have been told of it before.
+    fn tell(&mut self, edge: &FollowDoc, kind: SingleDoc, recipient: UserId, actor: UserId) {
+        self.untold.push(edge.id);
+        self.told.push(Told { recipient, kind, actor, act: edge.id, post: None, comment: None });
+    }
+
     fn delta(&mut self, user: UserId) -> &mut Delta {
         self.deltas.entry(user).or_default()
     }
@@ -936,6 +978,12 @@ struct Counted {
 }
 
 impl Counted {
+    /// What the followee is told.
+    fn told(&self, followee: UserId) -> Together {
+        let last = self.first + i64::try_from(self.edges.len()).unwrap_or(i64::MAX) - 1;
+        Together::Follows { recipient: followee, first: self.first, last, at: self.at }
+    }
+
     /// One statement for all: each edge's number is the first one and its place in the list. Five hundred statements of one edge
     /// take the server a third longer.
     fn statement(self) -> Statement {
@@ -946,7 +994,7 @@ impl Counted {
         if self.merged {
             set.insert("merged", true);
         }
-        let stages = vec![doc! { "$set": set }, doc! { "$unset": ["pending", "accepted", "requestOf"] }];
+        let stages = vec![doc! { "$set": set }, doc! { "$unset": ["pending", "accepted", "asked", "requestOf"] }];
         Statement::update_many(doc! { "_id": { "$in": self.edges } }, stages)
     }
 }
@@ -1034,6 +1082,7 @@ impl FollowDoc {
             merged: request,
             request_of: request.then(|| b(followee)),
             accepted: None,
+            asked: None,
         }
     }
 
@@ -1096,5 +1145,5 @@ pub(crate) fn pair(follower: UserId, followee: UserId) -> Document {
 
 /// An edge is no longer wanted.
 pub(crate) fn removal() -> Document {
-    doc! { "$set": { "state": "removed", "pending": true }, "$unset": { "requestOf": "", "accepted": "" } }
+    doc! { "$set": { "state": "removed", "pending": true }, "$unset": { "requestOf": "", "accepted": "", "asked": "" } }
 }

@@ -145,6 +145,7 @@ pub(crate) enum Stage {
     Reposts,
     Bookmarks,
     Mentions,
+    Notifications,
     Timeline,
     Stats,
     Account,

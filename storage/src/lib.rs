@@ -31,6 +31,7 @@ pub mod jobs;
 mod lease;
 pub mod migrations;
 pub mod mutes;
+pub mod notifications;
 pub mod outlier_list;
 mod overflow;
 pub mod pending;

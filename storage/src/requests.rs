@@ -181,7 +181,7 @@ impl Store {
 /// A request becomes a follow with consent, and a new one.
 fn acceptance() -> Document {
     doc! {
-        "$set": { "state": "active", "accepted": true, "pending": true, "wish": b(new_id()), "merged": false },
+        "$set": { "state": "active", "accepted": true, "asked": true, "pending": true, "wish": b(new_id()), "merged": false },
         "$unset": { "requestOf": "" },
     }
 }

@@ -91,6 +91,8 @@ pub struct Wake {
     pub refresher: Notify,
     /// Much is counted that is not in the database yet.
     pub stats: Notify,
+    /// Accounts were told something.
+    pub notices: Notify,
 }
 
 impl Store {
@@ -275,6 +277,13 @@ pub fn now() -> Timestamp {
 #[must_use]
 pub fn new_id() -> uuid::Uuid {
     uuid::Uuid::now_v7()
+}
+
+/// A new id of this time, later than those of earlier milliseconds.
+pub(crate) fn id_at(at: Timestamp) -> uuid::Uuid {
+    let mut random = [0; 10];
+    random.copy_from_slice(&uuid::Uuid::new_v4().as_bytes()[..10]);
+    uuid::Builder::from_unix_timestamp_millis(u64::try_from(at.as_millis()).unwrap_or_default(), &random).into_uuid()
 }
 
 /// The form in which an id stands in a document: Binary subtype 4. (A bare `uuid::Uuid` would become subtype 0 or a string.)

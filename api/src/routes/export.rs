@@ -6,16 +6,19 @@ use actix_web::{
 };
 use futures::TryStreamExt as _;
 use rookery_domain::{
-    CommentId, PostId, SessionId, Timestamp, UserId,
+    CommentId, NotificationId, PostId, SessionId, Timestamp, UserId,
     credentials::Session,
-    export::{Edge, Export},
+    export::{Edge, Export, Told},
     reactions::{Reaction, Target},
 };
 use rookery_storage::Store;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{comments::CommentResponse, posts::PostResponse, stats::HourlyStatsResponse, users::UserResponse};
+use super::{
+    comments::CommentResponse, notifications::NotificationType, posts::PostResponse, stats::HourlyStatsResponse,
+    users::UserResponse,
+};
 use crate::{
     auth::Viewer,
     error::{Problem, Result},
@@ -48,6 +51,8 @@ pub enum ExportLineResponse {
     Repost(ExportedReaction),
     /// A post that the caller has bookmarked.
     Bookmark(ExportedReaction),
+    /// Something that the caller was told.
+    Notification(ExportedNotification),
     /// What happened to the account in one hour.
     Stats(HourlyStatsResponse),
 }
@@ -86,6 +91,38 @@ pub struct ExportedEdge {
     since: Option<Timestamp>,
     /// Whether it waits for consent.
     requested: bool,
+}
+
+/// What the caller was told, as it is kept: also where the list leaves it out.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExportedNotification {
+    #[schema(value_type = String, format = Uuid)]
+    id: NotificationId,
+    #[serde(rename = "type")]
+    kind: NotificationType,
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Timestamp,
+    /// Who acted; null where it tells many acts.
+    #[schema(required, value_type = Option<String>, format = Uuid)]
+    actor_id: Option<UserId>,
+    #[schema(required, value_type = Option<String>, format = Uuid)]
+    post_id: Option<PostId>,
+    #[schema(required, value_type = Option<String>, format = Uuid)]
+    comment_id: Option<CommentId>,
+}
+
+impl From<Told> for ExportedNotification {
+    fn from(told: Told) -> Self {
+        Self {
+            id: told.id,
+            kind: told.kind.into(),
+            created_at: told.id.time(),
+            actor_id: told.actor,
+            post_id: told.post,
+            comment_id: told.comment,
+        }
+    }
 }
 
 /// A reaction to a post or a comment.
@@ -143,6 +180,7 @@ impl From<Export> for ExportLineResponse {
             Export::Like(reaction) => Self::Like(reaction.into()),
             Export::Repost(reaction) => Self::Repost(reaction.into()),
             Export::Bookmark(reaction) => Self::Bookmark(reaction.into()),
+            Export::Notification(told) => Self::Notification(told.into()),
             Export::Stats(hour) => Self::Stats(hour.into()),
         }
     }
@@ -154,7 +192,7 @@ const LINES: usize = 32;
 /// Export everything held on one's account
 ///
 /// JSON lines (`{"type", "data"}`), streamed as they are read: the account first, then sessions, follows, followers, blocks, mutes, posts, comments, likes,
-/// reposts, bookmarks and the statistics of each hour. Whoever
+/// reposts, bookmarks, notifications and the statistics of each hour. Whoever
 /// reads slowly gets what is there when it is read. A stream that breaks off ends without the last chunk.
 #[utoipa::path(tag = "users", responses(
     (status = 200, description = "Everything, one thing to a line", body = ExportLineResponse, content_type = "application/x-ndjson"),

@@ -26,6 +26,8 @@ pub(super) const FOLLOWS: Collection = Collection {
                 ("requestOf", id()),
                 // The followee has consented, until that is applied.
                 ("accepted", doc! { "enum": [true] }),
+                // It was a request that was answered so, until that is applied: whoever asked is told.
+                ("asked", doc! { "enum": [true] }),
             ],
         )
     },

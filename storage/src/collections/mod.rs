@@ -8,6 +8,7 @@ mod comments;
 mod graph;
 mod idempotency;
 mod jobs;
+pub(crate) mod notifications;
 mod operations;
 pub(crate) mod posts;
 mod reactions;
@@ -45,6 +46,12 @@ pub const BOOKMARKS: &str = "bookmarks";
 pub const TIMELINE_ENTRIES: &str = "timeline_entries";
 /// How far down each reader's window is complete.
 pub const TIMELINES: &str = "timelines";
+/// What accounts are told one by one, fifty to a document.
+pub const NOTIFICATIONS: &str = "notifications";
+/// What accounts are told together: the likes or reposts of one post, the follows of one day.
+pub const NOTIFICATION_GROUPS: &str = "notification_groups";
+/// How far accounts have read what they were told.
+pub const NOTIFICATION_MARKS: &str = "notification_marks";
 /// What happened to accounts and posts, by the hour: one day of one of them to a document.
 pub const STATS_HOURLY: &str = "stats_hourly";
 /// Keys of requests that may be repeated, and their answers.
@@ -85,6 +92,9 @@ pub const ALL: &[Collection] = &[
     reactions::LIKES,
     reactions::REPOSTS,
     reactions::BOOKMARKS,
+    notifications::NOTIFICATIONS,
+    notifications::NOTIFICATION_GROUPS,
+    notifications::NOTIFICATION_MARKS,
     stats::STATS_HOURLY,
     idempotency::IDEMPOTENCY_KEYS,
     sessions::SESSIONS,

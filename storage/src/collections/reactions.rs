@@ -2,7 +2,7 @@
 
 use bson::{Document, doc};
 
-use super::{Collection, id, index, int_from, object, one_of, partial, posts::delivery, unique};
+use super::{Collection, date, id, index, int_from, object, one_of, partial, posts::delivery, unique};
 
 pub(super) const LIKES: Collection = Collection {
     name: super::LIKES,
@@ -72,10 +72,12 @@ pub(super) const BOOKMARKS: Collection = Collection {
 };
 
 /// The fields of an edge that its parent counts.
-fn counted() -> [(&'static str, Document); 2] {
+fn counted() -> [(&'static str, Document); 3] {
     [
         // The place in the list, exactly while it is counted.
         ("seq", int_from(1)),
+        // When it was counted, and told.
+        ("countedAt", date()),
         // There only while it is true, so that the partial index holds nothing else.
         ("pending", doc! { "enum": [true] }),
     ]

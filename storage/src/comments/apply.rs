@@ -5,7 +5,7 @@
 //! The transaction writes the post whenever a total moves, so that two of them on one post never both commit.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::atomic::{AtomicUsize, Ordering},
 };
 
@@ -18,7 +18,9 @@ use rookery_domain::{
         RECENT_KEPT, TOMBSTONE_KEPT, missing_from_subset,
         tree::{Moved, Settled, Tree},
     },
+    notifications::{NotificationKind, told_of_comment},
     stats::Figures,
+    text,
 };
 use serde::Deserialize;
 
@@ -26,8 +28,10 @@ use super::{CommentDoc, comment_id};
 use crate::{
     Error, Result, Store, collections,
     lease::Lease,
+    notifications::{SingleDoc, Told},
     pending::{Progress, in_batches},
     posts::RecentCommentDoc,
+    reactions::Kind,
     seq_page::first_span,
     stats::Subject,
     store::{ANSWER, b, commit, date, now, until_no_conflict},
@@ -136,6 +140,8 @@ impl Store {
         if likes > 0 {
             return Ok(likes);
         }
+        self.untell_gone(&found).await?;
+        self.untell_reactions_to_gone(&found).await?;
         let gone = doc! { "_id": { "$in": &found } };
         until_no_conflict(async || Ok(comments.delete_many(gone.clone()).await?)).await?;
         Ok(found.len())
@@ -205,9 +211,11 @@ impl Store {
         let Some(part) = part else {
             drop(session);
             let orphans = doc! { "_id": { "$in": ids }, "postId": post };
+            self.untell_gone(ids).await?;
             return Ok(usize::try_from(self.comment_coll().delete_many(orphans).await?.deleted_count).unwrap_or(usize::MAX));
         };
         let batch = self.load(&mut session, doc! { "_id": { "$in": ids }, "postId": post, "pending": true }).await?;
+        let mut authors: HashMap<CommentId, UserId> = HashMap::new();
         let mut tree = Tree::new(batch.iter().map(|comment| (comment_id(comment.id), comment.node())));
         loop {
             let asked = tree.unknown();
@@ -215,20 +223,59 @@ impl Store {
                 break;
             }
             let found = self.load(&mut session, doc! { "_id": { "$in": uuids(&asked) } }).await?;
+            authors.extend(authors_of(&found));
             tree.learn(&asked, found.iter().map(|comment| (comment_id(comment.id), comment.node())));
         }
         let settled = tree.settle(part.comment_seq);
         let applied = batch.len() - settled.waiting.len();
         if applied > 0 {
+            authors.extend(authors_of(&batch));
+            let told = self.told_of(UserId(part.author.user_id.into()), &batch, &settled, &authors).await?;
             self.write_comments(&mut session, &settled).await?;
             let author = UserId(part.author.user_id.into());
             self.write_post(&mut session, post, part, &batch, &settled).await?;
+            self.tell(&mut session, &told).await?;
             commit(session).await?;
             metrics::counter!("applied_batches_total", "child" => collections::COMMENTS).increment(1);
             let received = Figures { comments: i64::try_from(settled.counted.len()).unwrap_or(i64::MAX), ..Figures::default() };
             self.note_stats([(Subject::Post(PostId(post.into())), received), (Subject::Account(author), received)]);
+            self.announce(told.iter().map(|one| one.recipient));
         }
         Ok(applied)
+    }
+
+    /// What is told of the comments that a batch counts: they are counted once, and told with it.
+    async fn told_of(
+        &self,
+        post_author: UserId,
+        batch: &[CommentDoc],
+        settled: &Settled,
+        authors: &HashMap<CommentId, UserId>,
+    ) -> Result<Vec<Told>> {
+        let by_id: HashMap<CommentId, &CommentDoc> = batch.iter().map(|comment| (comment_id(comment.id), comment)).collect();
+        // In the order of their numbers.
+        let counted: Vec<&CommentDoc> = settled.counted.iter().filter_map(|id| by_id.get(id).copied()).collect();
+        let handles = |comment: &CommentDoc| text::mentions(comment.text.as_deref().unwrap_or_default());
+        let named = self.accounts_named(&counted.iter().flat_map(|comment| handles(comment)).collect()).await?;
+        let mut told = Vec::new();
+        for comment in counted {
+            let Some(author) = comment.live_author() else { continue };
+            let answered = comment.parent_id.and_then(|parent| authors.get(&comment_id(parent)).copied());
+            let mentioned = handles(comment).into_iter().filter_map(|handle| named.get(&handle).copied());
+            told.extend(told_of_comment(author, answered, post_author, mentioned).into_iter().map(|(recipient, kind)| Told {
+                recipient,
+                kind: match kind {
+                    NotificationKind::Reply => SingleDoc::Reply,
+                    NotificationKind::Comment => SingleDoc::Comment,
+                    _ => SingleDoc::Mention,
+                },
+                actor: author,
+                act: comment.id,
+                post: Some(comment.post_id),
+                comment: Some(comment.id),
+            }));
+        }
+        Ok(told)
     }
 
     async fn load(&self, session: &mut ClientSession, filter: Document) -> Result<Vec<CommentDoc>> {
@@ -247,6 +294,10 @@ impl Store {
             let number = vec![doc! { "$set": { "seq": seq } }, doc! { "$unset": ["pending", "purgeAt"] }];
             comments.update_many(doc! { "_id": { "$in": ids } }, number).session(&mut *session).await?;
         }
+        let gone: Vec<CommentId> = settled.buried.iter().chain(&settled.dropped).copied().collect();
+        if !gone.is_empty() {
+            self.untell_reactions(session, Kind::CommentLike, &uuids(&gone)).await?;
+        }
         let purge_at = date(now().plus(TOMBSTONE_KEPT));
         if !settled.buried.is_empty() {
             // Their likes go by and by; who likes one meanwhile finds no live comment.
@@ -256,6 +307,7 @@ impl Store {
                 doc! { "$unset": ["text", "author", "editedAt", "pending"] },
             ];
             comments.update_many(doc! { "_id": { "$in": uuids(&settled.buried) } }, bury).session(&mut *session).await?;
+            self.untell(session, &uuids(&settled.buried)).await?;
         }
         let writes = [
             (&settled.hidden, doc! { "$set": { "purgeAt": purge_at }, "$unset": { "seq": "" } }),
@@ -399,6 +451,10 @@ pub(crate) fn recent(comment: &CommentDoc) -> Result<Option<RecentCommentDoc>> {
         likes: comment.counters.likes,
         replies: comment.counters.replies,
     }))
+}
+
+fn authors_of(comments: &[CommentDoc]) -> impl Iterator<Item = (CommentId, UserId)> {
+    comments.iter().filter_map(|comment| Some((comment_id(comment.id), comment.live_author()?)))
 }
 
 fn uuids(ids: &[CommentId]) -> Vec<bson::Uuid> {

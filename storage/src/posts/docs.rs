@@ -158,6 +158,14 @@ pub(super) struct PendingAuthorDoc {
     pub user_id: bson::Uuid,
 }
 
+/// Whom a post mentions.
+#[derive(Debug, Deserialize)]
+pub(super) struct MentionsDoc {
+    #[serde(rename = "_id")]
+    pub id: bson::Uuid,
+    pub mentioned: Vec<bson::Uuid>,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PostSeqDoc {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use bson::{Document, doc};
 use futures::TryStreamExt as _;
-use mongodb::options::ReturnDocument;
+use mongodb::{ClientSession, options::ReturnDocument};
 use rookery_domain::{
     CommentId, Handle, Limit, Page, PostId, Timestamp, UserId,
     comments::{Comment, RECENT_KEPT, RECENT_SHOWN},
@@ -29,13 +29,14 @@ use rookery_domain::{
 pub(crate) use self::docs::{
     AuthorDoc, DeliveryDoc, DeliveryState, PostCountersDoc, PostDoc, PostState, RecentCommentDoc, VisibilityDoc,
 };
-use self::docs::{PendingDoc, PostSeqDoc, WriterDoc};
+use self::docs::{MentionsDoc, PendingDoc, PostSeqDoc, WriterDoc};
 pub(crate) use self::seen::SeenPost;
 use crate::{
     Result, Store,
     collections::{BOOKMARKS, LIKES, POSTS, REPOSTS, STATS_HOURLY, USERS},
     error::is_duplicate_key,
     hidden::Hidden,
+    notifications::Told,
     pending::{Attempt, Progress, attempt, in_batches},
     stats::Subject,
     store::{b, commit, date, now, timestamp, until_no_conflict},
@@ -120,7 +121,8 @@ impl Store {
             DeliveryState::Delivered => {}
         }
         if post.seq.is_none() {
-            match attempt(self.count_posts(author, &[post.id])).await? {
+            // Whom it mentions is known here: the applier looks.
+            match attempt(self.count_posts(author, &[post.id], !post.mentions.is_empty())).await? {
                 Attempt::Applied(Counted::All) => {}
                 Attempt::Applied(Counted::AuthorGone) => {
                     self.withdraw_posts(&[post.id]).await?;
@@ -333,14 +335,15 @@ impl Store {
         .await
     }
 
-    /// Counts new posts in their author and gives each the next `seq`.
+    /// Counts new posts in their author and gives each the next `seq`; tells those whom they mention, if they may be `mentioning`
+    /// somebody.
     ///
     /// A transaction, because a post has a `seq` exactly while its author counts it. The author must be live and each post still
     /// wanted and uncounted, in the same snapshot.
-    async fn count_posts(&self, writer: UserId, ids: &[bson::Uuid]) -> Result<Counted> {
+    async fn count_posts(&self, writer: UserId, ids: &[bson::Uuid], mentioning: bool) -> Result<Counted> {
         let more = i64::try_from(ids.len()).unwrap_or(i64::MAX);
         let mut session = self.begin().await?;
-        let author = self
+        let counting = self
             .coll::<PostSeqDoc>(USERS)
             .find_one_and_update(
                 doc! { "_id": b(writer), "state": "live" },
@@ -350,7 +353,7 @@ impl Store {
             .return_document(ReturnDocument::After)
             .session(&mut session)
             .await?;
-        let Some(PostSeqDoc { post_seq }) = author else {
+        let Some(PostSeqDoc { post_seq }) = counting else {
             session.abort_transaction().await?;
             return Ok(Counted::AuthorGone);
         };
@@ -368,20 +371,36 @@ impl Store {
             session.abort_transaction().await?;
             return Ok(Counted::Changed);
         }
+        let told = if mentioning { self.mentions_in(&mut session, writer, ids).await? } else { Vec::new() };
+        self.tell(&mut session, &told).await?;
         commit(session).await?;
         self.note_stats([(Subject::Account(writer), Figures { posts: more, ..Figures::default() })]);
+        self.announce(told.iter().map(|one| one.recipient));
         Ok(Counted::All)
+    }
+
+    /// What the mentions in posts of an author tell.
+    async fn mentions_in(&self, session: &mut ClientSession, author: UserId, ids: &[bson::Uuid]) -> Result<Vec<Told>> {
+        let these = doc! { "_id": { "$in": ids }, "mentions.0": { "$exists": true } };
+        let fields = doc! { "mentioned": "$mentions.userId" };
+        let mut found = self.coll::<MentionsDoc>(POSTS).find(these).projection(fields).session(&mut *session).await?;
+        let found: Vec<MentionsDoc> = found.stream(session).try_collect().await?;
+        let told = found.iter().flat_map(|post| {
+            let mentioned = post.mentioned.iter().map(|user| UserId((*user).into()));
+            mentioned.filter(|user| *user != author).map(|user| Told::mention(user, author, post.id, Some(post.id), None))
+        });
+        Ok(told.collect())
     }
 
     /// Counts new posts, or takes them back where their author is gone.
     async fn count_or_withdraw(&self, author: UserId, ids: Vec<bson::Uuid>) -> Result<()> {
-        match self.count_posts(author, &ids).await? {
+        match self.count_posts(author, &ids, true).await? {
             Counted::All => Ok(()),
             Counted::AuthorGone => self.withdraw_posts(&ids).await,
             // One by one, so that the one that changed does not hold up the others; it is found again in the next round.
             Counted::Changed => {
                 for id in ids {
-                    self.count_posts(author, &[id]).await?;
+                    self.count_posts(author, &[id], true).await?;
                 }
                 Ok(())
             }
@@ -422,6 +441,7 @@ impl Store {
             .update_one(doc! { "_id": b(author) }, doc! { "$inc": { "counters.posts": -less } })
             .session(&mut session)
             .await?;
+        self.untell(&mut session, ids).await?;
         commit(session).await
     }
 
@@ -451,6 +471,7 @@ impl Store {
     /// Removes some of what stands under deleted posts, and says how many documents that were.
     pub(crate) async fn sweep_under_posts(&self, ids: &[bson::Uuid]) -> Result<usize> {
         let mut swept = self.sweep_comments(ids, SWEEP).await?;
+        self.untell_reactions_to_gone(ids).await?;
         for (name, field) in [(LIKES, "targetId"), (REPOSTS, "postId"), (BOOKMARKS, "postId"), (STATS_HOURLY, "subject")] {
             swept += self.sweep_edges(name, field, ids).await?;
         }

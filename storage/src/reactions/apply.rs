@@ -25,9 +25,10 @@ use crate::{
     collections::{COMMENTS, LIKES, POSTS},
     graph::IdDoc,
     lease::Lease,
+    notifications::Together,
     pending::{Progress, in_batches},
     stats::Subject,
-    store::{ANSWER, b, commit, until_no_conflict},
+    store::{ANSWER, b, commit, date, now, until_no_conflict},
 };
 
 /// Edges in one transaction: enough that a hot post costs few updates, few enough that a transaction stays within milliseconds.
@@ -48,26 +49,19 @@ const LIKES_SWEPT: i64 = 1_000;
 struct PendingEdge {
     #[serde(rename = "_id")]
     id: bson::Uuid,
+    user: bson::Uuid,
     state: EdgeState,
     seq: Option<i64>,
 }
 
 /// What applying needs of the parent it has just written.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Parent {
-    like_seq: i64,
-    repost_seq: i64,
-    /// Of a comment.
-    post_id: Option<bson::Uuid>,
-    /// Who wrote it: none of a document that was not read.
-    author: Option<WriterPart>,
-}
-
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WriterPart {
-    user_id: bson::Uuid,
+struct Parent {
+    total: i64,
+    last: i64,
+    author: bson::Uuid,
+    /// Of a comment.
+    post: Option<bson::Uuid>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -197,7 +191,8 @@ impl Store {
         let mut session = self.begin().await?;
         let these = doc! { "_id": { "$in": ids }, kind.parent(): parent, "pending": true };
         let edges = self.coll::<PendingEdge>(kind.edges());
-        let mut found = edges.find(these).sort(doc! { "_id": 1 }).session(&mut session).await?;
+        let fields = doc! { "user": "$userId", "state": 1, "seq": 1 };
+        let mut found = edges.find(these).projection(fields).sort(doc! { "_id": 1 }).session(&mut session).await?;
         let batch: Vec<PendingEdge> = found.stream(&mut session).try_collect().await?;
         let due = |wanted: Step| -> Vec<bson::Uuid> {
             let due = batch.iter().filter(|edge| step(edge.state == EdgeState::Active, edge.seq.is_some()) == wanted);
@@ -207,6 +202,7 @@ impl Store {
         let (counted, mut gone) = (due(Step::Count), due(Step::Uncount));
         let mut author = None;
         let moved = as_i64(counted.len()) - as_i64(gone.len());
+        let mut told = None;
         if !counted.is_empty() || !gone.is_empty() {
             let Some(written) = self.write_parent(&mut session, kind, parent, moved, as_i64(counted.len())).await? else {
                 session.abort_transaction().await?;
@@ -214,17 +210,26 @@ impl Store {
                 let deleted = self.coll::<Document>(kind.edges()).delete_many(orphans).await?.deleted_count;
                 return Ok(usize::try_from(deleted).unwrap_or(usize::MAX));
             };
-            author = written.author;
-            if let (Some(post), true) = (written.post_id, moved != 0) {
+            author = Some(UserId(written.author.into()));
+            if let (Some(post), true) = (written.post, moved != 0) {
                 self.write_kept_likes(&mut session, post, parent, moved).await?;
             }
             if !counted.is_empty() {
                 // The number of each follows from its place among `counted`, by one statement.
-                let last = if kind == Kind::Repost { written.repost_seq } else { written.like_seq };
-                let first = last - as_i64(counted.len()) + 1;
+                let (first, at) = (written.last - as_i64(counted.len()) + 1, now());
                 let seq = doc! { "$toLong": { "$add": [first, { "$indexOfArray": [&counted, "$_id"] }] } };
-                let number = vec![doc! { "$set": { "seq": seq } }, doc! { "$unset": "pending" }];
+                let number = vec![doc! { "$set": { "seq": seq, "countedAt": date(at) } }, doc! { "$unset": "pending" }];
                 edges.update_many(doc! { "_id": { "$in": &counted } }, number).session(&mut session).await?;
+                // Nobody is told of their own.
+                if batch.iter().any(|edge| edge.user != written.author && counted.contains(&edge.id)) {
+                    let recipient = UserId(written.author.into());
+                    let reactions = Together::Reactions { recipient, kind, to: parent, at };
+                    self.tell_together(&mut session, &[reactions]).await?;
+                    told = Some(recipient);
+                }
+            }
+            if written.total == 0 {
+                self.untell_reactions(&mut session, kind, &[parent]).await?;
             }
         }
         gone.extend(due(Step::Drop));
@@ -242,16 +247,17 @@ impl Store {
             commit(session).await?;
             metrics::counter!("applied_batches_total", "child" => kind.edges()).increment(1);
             self.note_likes(kind, parent, author, as_i64(counted.len()));
+            self.announce(told);
         }
         Ok(batch.len())
     }
 
     /// Counts likes received: of a post in its own statistics, of posts and comments in those of who wrote them.
-    fn note_likes(&self, kind: Kind, parent: bson::Uuid, author: Option<WriterPart>, likes: i64) {
+    fn note_likes(&self, kind: Kind, parent: bson::Uuid, author: Option<UserId>, likes: i64) {
         let received = Figures { likes, ..Figures::default() };
         let post = (kind == Kind::PostLike).then_some((Subject::Post(PostId(parent.into())), received));
         let author = author.filter(|_| kind != Kind::Repost);
-        let author = author.map(|author| (Subject::Account(UserId(author.user_id.into())), received));
+        let author = author.map(|author| (Subject::Account(author), received));
         self.note_stats(post.into_iter().chain(author));
     }
 
@@ -266,7 +272,10 @@ impl Store {
     ) -> Result<Option<Parent>> {
         let live = doc! { "_id": parent, "state": "live" };
         let add = doc! { "$inc": { kind.counter(): moved, kind.last_seq(): given } };
-        let fields = doc! { "_id": 0, "likeSeq": 1, "repostSeq": 1, "postId": 1, "author.userId": 1 };
+        let fields = doc! {
+            "_id": 0, "total": format!("${}", kind.counter()), "last": format!("${}", kind.last_seq()),
+            "author": "$author.userId", "post": "$postId",
+        };
         let parents = self.coll::<Parent>(kind.parents());
         let written = parents.find_one_and_update(live, add).projection(fields).return_document(ReturnDocument::After);
         Ok(written.session(session).await?)

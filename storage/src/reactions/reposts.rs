@@ -2,16 +2,15 @@
 
 use bson::{Document, doc};
 use futures::TryStreamExt as _;
-use rookery_domain::{PostId, UserId, fanout::Delivery, feed::Act};
+use rookery_domain::{PostId, Timestamp, UserId, fanout::Delivery, feed::Act};
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use super::EdgeState;
 use crate::{
     Result, Store,
     collections::{REPOSTS, USERS},
     posts::{DeliveryDoc, DeliveryState},
-    store::{ANSWER, b, date, new_id, now, until_no_conflict},
+    store::{ANSWER, b, date, id_at, new_id, now, until_no_conflict},
     users::OutlierDoc,
 };
 
@@ -77,10 +76,7 @@ pub(super) fn place_after(post: PostId) -> bson::Uuid {
     if id > post.0 {
         return b(id);
     }
-    let mut random = [0; 10];
-    random.copy_from_slice(&Uuid::new_v4().as_bytes()[..10]);
-    let millis = u64::try_from(post.time().as_millis()).unwrap_or_default() + 1;
-    b(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid())
+    b(id_at(Timestamp::from_millis(post.time().as_millis() + 1)))
 }
 
 impl Store {

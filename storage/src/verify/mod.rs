@@ -10,6 +10,7 @@ mod accounts;
 mod blocks;
 mod comments;
 mod copies;
+mod notifications;
 mod outliers;
 mod pending;
 mod reactions;
@@ -86,6 +87,10 @@ pub enum DriftKind {
     OrphanPost,
     /// I2: a block or a mute is by or of an account that does not exist.
     OrphanBlock,
+    /// I2: a bucket of notifications does not count what it holds.
+    NotificationCount,
+    /// I2: notifications are of an account that does not exist.
+    OrphanNotification,
     /// I2: a comment is under a post, or answers a comment, that does not exist.
     OrphanComment,
     /// I3: an account is flagged, or not, against its followers and the threshold.
@@ -217,7 +222,7 @@ impl From<Findings> for Vec<Finding> {
 }
 
 /// The order of the checks. Children come before what is made of their counters, so that one repair leaves nothing to a second.
-const CHECKS: [Stage; 13] = [
+const CHECKS: [Stage; 14] = [
     Stage::Accounts,
     Stage::Blocks,
     Stage::Mutes,
@@ -228,6 +233,7 @@ const CHECKS: [Stage; 13] = [
     Stage::Likes,
     Stage::CommentLikes,
     Stage::Reposts,
+    Stage::Notifications,
     Stage::Copies,
     Stage::Windows,
     Stage::Pending,
@@ -328,6 +334,7 @@ impl Pass {
             Stage::Likes => reactions::check(self, Kind::PostLike).await,
             Stage::CommentLikes => reactions::check(self, Kind::CommentLike).await,
             Stage::Reposts => reactions::check(self, Kind::Repost).await,
+            Stage::Notifications => notifications::check(self).await,
             Stage::Copies => copies::check(self).await,
             Stage::Windows => timelines::check(self).await,
             Stage::Pending => pending::check(self).await.map(|()| None),

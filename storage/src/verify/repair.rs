@@ -23,7 +23,7 @@ use super::{Drift, DriftKind, Place};
 use crate::{
     Error, Result, Store,
     bulk::Statement,
-    collections::{BLOCKS, COMMENTS, FOLLOWS, LIKES, POSTS, REPOSTS, USERS},
+    collections::{BLOCKS, COMMENTS, FOLLOWS, LIKES, NOTIFICATIONS, POSTS, REPOSTS, USERS},
     comments::{CommentCountersDoc, CommentDoc, CommentStateDoc, recent},
     graph::{FollowDoc, IdDoc, LEASE_PREFIX},
     jobs::Then,
@@ -100,6 +100,17 @@ async fn mend(store: &Store, drift: &Drift, subject: bson::Uuid) -> Result<Fixed
         (DriftKind::OrphanBlock, Place::In(name)) => {
             store.coll::<Document>(name).delete_one(doc! { "_id": subject }).await?;
             Ok(Fixed::Done("removed"))
+        }
+        (DriftKind::OrphanNotification, _) => {
+            while store.sweep_notifications_of(user).await? > 0 {}
+            Ok(Fixed::Done("removed"))
+        }
+        (DriftKind::NotificationCount, _) => {
+            let count = vec![doc! { "$set": { "count": { "$size": "$items" } } }];
+            let bucket = doc! { "_id": subject };
+            until_no_conflict(async || Ok(store.coll::<Document>(NOTIFICATIONS).update_one(bucket.clone(), count.clone()).await?))
+                .await?;
+            Ok(Fixed::Done("counted from its items"))
         }
         (DriftKind::OrphanComment, Place::In(POSTS)) => {
             while store.sweep_comments(&[subject], 500).await? > 0 {}

@@ -14,9 +14,9 @@ use super::{
 };
 use crate::{
     Settings,
-    collections::{BLOCKS, COMMENTS, FOLLOWS, LIKES, MUTES, POSTS, REPOSTS, TIMELINE_ENTRIES, USERS},
+    collections::{BLOCKS, COMMENTS, FOLLOWS, LIKES, MUTES, NOTIFICATIONS, POSTS, REPOSTS, TIMELINE_ENTRIES, USERS},
     comments::{CommentDoc, NewComment},
-    graph::FollowDoc,
+    graph::{FollowDoc, IdDoc},
     posts::NewPost,
     store::{b, date, new_id, now},
     testing::{TestDatabase, user},
@@ -163,6 +163,15 @@ async fn what_belongs_to_nobody_is_removed_and_uncounted() {
     let mute = doc! { "_id": b(new_id()), "muterId": nobody, "mutedId": b(world.bob), "createdAt": date(now()) };
     store.coll::<Document>(MUTES).insert_one(mute).await.unwrap();
     world.assert_mended(&[DriftKind::OrphanBlock]).await;
+    world.set(NOTIFICATIONS, told(&world).await, inc("count", 1)).await;
+    world.assert_mended(&[DriftKind::NotificationCount]).await;
+    world.set(NOTIFICATIONS, told(&world).await, doc! { "$set": { "userId": nobody } }).await;
+    world.assert_mended(&[DriftKind::OrphanNotification]).await;
+}
+
+/// Some bucket of notifications.
+async fn told(world: &World) -> bson::Uuid {
+    world.db.store().coll::<IdDoc>(NOTIFICATIONS).find_one(doc! {}).await.unwrap().unwrap().id
 }
 
 #[tokio::test]
