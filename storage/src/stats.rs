@@ -137,7 +137,7 @@ impl Tally {
         if refused > 0 {
             tracing::error!(refused, "statistics were not counted: too much waits to be written");
         }
-        metrics::gauge!("stats_tally_entries").set(noted.counts.len() as f64);
+        metrics::gauge!("stats_tally_entries").set(u32::try_from(noted.counts.len()).map_or(f64::INFINITY, f64::from));
         Taken { tally: self, counts: std::mem::take(&mut noted.counts) }
     }
 }
@@ -296,16 +296,26 @@ impl Store {
     pub async fn flush_stats(&self) -> Result<usize> {
         let _alone = self.tally().step.lock().await;
         let mut taken = self.tally().take();
-        if taken.counts.is_empty() {
-            return Ok(0);
-        }
         let before = taken.counts.len();
+        let written = self.write_stats(&mut taken).await;
+        let added = before - taken.counts.len();
+        drop(taken);
+        if written.is_err() {
+            // A fault is told again by the very next step, and not hidden by one that is not due.
+            self.tally().noted().stepped = None;
+        }
+        written.map(|()| added)
+    }
+
+    async fn write_stats(&self, taken: &mut Taken<'_>) -> Result<()> {
+        if taken.counts.is_empty() {
+            return Ok(());
+        }
         // What is not sent is in no doubt: where the database is away, nothing is lost.
         self.ping().await?;
-        self.add_views(&mut taken).await?;
-        self.add_hours(&mut taken).await?;
-        self.remove_buckets_of_nobody(&mut taken).await?;
-        Ok(before - taken.counts.len())
+        self.add_views(taken).await?;
+        self.add_hours(taken).await?;
+        self.remove_buckets_of_nobody(taken).await
     }
 
     /// Adds views to the totals of live posts: one statement a post, one command for hundreds of them.
@@ -354,7 +364,9 @@ impl Store {
                 let (added, fault) = self.add(STATS_HOURLY, statements).await;
                 for at in added.left {
                     let ((subject, _), hours) = &part[at];
-                    hours.iter().for_each(|(hour, figures)| taken.counts.add_hour(*subject, *hour, *figures));
+                    for (hour, figures) in hours {
+                        taken.counts.add_hour(*subject, *hour, *figures);
+                    }
                 }
                 again |= added.again;
                 fault.map_or(Ok(()), Err)?;
@@ -410,9 +422,9 @@ impl Store {
                     let buckets = self.coll::<Document>(STATS_HOURLY);
                     until_no_conflict(async || Ok(buckets.delete_many(theirs.clone()).await?)).await?;
                 }
-                part.iter().for_each(|subject| {
+                for subject in part {
                     taken.counts.unchecked.remove(subject);
-                });
+                }
             }
         }
         Ok(())

@@ -26,7 +26,7 @@ pub(crate) struct TestApp {
     store: Store,
     stop: CancellationToken,
     running: Option<JoinHandle<std::io::Result<()>>>,
-    _database: TestDatabase,
+    database: TestDatabase,
 }
 
 /// Starts the service as it comes, but that password hashes are cheap.
@@ -64,7 +64,7 @@ impl TestApp {
             store,
             stop: application.stopper(),
             running: Some(tokio::spawn(application.run_until_stopped())),
-            _database: database,
+            database,
         }
     }
 
@@ -142,7 +142,7 @@ impl TestApp {
 
     /// Stops the service as `SIGTERM` does, and starts another process, so to speak, on its database.
     pub(crate) async fn restart(&mut self) {
-        let store = self._database.second_store().await;
+        let store = self.database.second_store().await;
         self.stop().await;
         let application = Application::build(&config(&[]), store.clone(), &[]).unwrap();
         self.base = format!("http://127.0.0.1:{}", application.port());
