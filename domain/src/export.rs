@@ -1,6 +1,13 @@
 //! What an account takes with it: everything that the service holds on it, one thing at a time.
 
-use crate::{Email, Timestamp, UserId, comments::Comment, credentials::Session, post::Post, reactions::Reaction, user::User};
+use crate::{
+    Email, PostId, Timestamp, UserId,
+    comments::Comment,
+    credentials::Session,
+    post::{Post, Revision},
+    reactions::Reaction,
+    user::User,
+};
 
 /// One thing.
 #[derive(Debug, Clone)]
@@ -24,6 +31,8 @@ pub enum Export {
     Mute(Edge),
     /// A post that it wrote.
     Post(Box<Post>),
+    /// What a post of it said before.
+    Revision(PostId, Revision),
     /// A comment that it wrote.
     Comment(Box<Comment>),
     /// A post or a comment that it likes.

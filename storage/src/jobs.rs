@@ -152,6 +152,7 @@ pub(crate) enum Stage {
     Requests,
     Outliers,
     Replies,
+    Revisions,
     CommentLikes,
     Copies,
     Windows,

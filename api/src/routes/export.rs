@@ -15,7 +15,11 @@ use rookery_storage::Store;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{comments::CommentResponse, posts::PostResponse, users::UserResponse};
+use super::{
+    comments::CommentResponse,
+    posts::{PostResponse, RevisionResponse},
+    users::UserResponse,
+};
 use crate::{
     auth::Viewer,
     error::{Problem, Result},
@@ -40,6 +44,8 @@ pub enum ExportLineResponse {
     Mute(ExportedEdge),
     /// A post of the caller.
     Post(Box<PostResponse>),
+    /// What a post of the caller said before.
+    Revision(ExportedRevision),
     /// A comment of the caller.
     Comment(Box<CommentResponse>),
     /// A post or a comment that the caller likes.
@@ -84,6 +90,16 @@ pub struct ExportedEdge {
     since: Option<Timestamp>,
     /// Whether it waits for consent.
     requested: bool,
+}
+
+/// What a post said before.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExportedRevision {
+    #[schema(value_type = String, format = Uuid)]
+    post_id: PostId,
+    #[serde(flatten)]
+    revision: RevisionResponse,
 }
 
 /// A reaction to a post or a comment.
@@ -137,6 +153,7 @@ impl From<Export> for ExportLineResponse {
             Export::Block(edge) => Self::Block(edge.into()),
             Export::Mute(edge) => Self::Mute(edge.into()),
             Export::Post(post) => Self::Post(Box::new((*post).into())),
+            Export::Revision(post_id, revision) => Self::Revision(ExportedRevision { post_id, revision: revision.into() }),
             Export::Comment(comment) => Self::Comment(Box::new((*comment).into())),
             Export::Like(reaction) => Self::Like(reaction.into()),
             Export::Repost(reaction) => Self::Repost(reaction.into()),
@@ -150,9 +167,8 @@ const LINES: usize = 32;
 
 /// Export everything held on one's account
 ///
-/// JSON lines (`{"type", "data"}`), streamed as they are read: the account first, then sessions, follows, followers, blocks, mutes, posts, comments, likes,
-/// reposts and bookmarks. Whoever
-/// reads slowly gets what is there when it is read. A stream that breaks off ends without the last chunk.
+/// JSON lines (`{"type", "data"}`), streamed as they are read: the account first, then sessions, follows, followers, blocks, mutes, posts, what
+/// edited posts said before, comments, likes, reposts and bookmarks. Whoever reads slowly gets what is there when it is read. A stream that breaks off ends without the last chunk.
 #[utoipa::path(tag = "users", responses(
     (status = 200, description = "Everything, one thing to a line", body = ExportLineResponse, content_type = "application/x-ndjson"),
 ))]
