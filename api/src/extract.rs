@@ -11,7 +11,7 @@ use actix_web::{
     web::{self, BytesMut},
 };
 use futures::{StreamExt as _, future::LocalBoxFuture};
-use rookery_domain::{Handle, Limit};
+use rookery_domain::{Handle, Limit, text};
 use rookery_storage::users::UserRef;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use utoipa::IntoParams;
@@ -134,6 +134,24 @@ impl FromRequest for PathUser {
     }
 }
 
+/// The tag in the path, folded as in posts.
+#[derive(Debug, Clone)]
+pub struct PathTag(pub String);
+
+impl FromRequest for PathTag {
+    type Error = Problem;
+    type Future = Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let name = web::Path::<String>::from_request(request, payload).into_inner();
+        let tag = name.ok().and_then(|name| text::tag(&name));
+        std::future::ready(tag.map(Self).ok_or_else(|| {
+            let rule = "a tag is of letters, digits and `_`, at least one of them a letter, without `#`";
+            Problem::new(Code::ValidationFailed).field("tag", "invalid_tag", rule)
+        }))
+    }
+}
+
 /// The parameters of the query, as far as `T` knows them; others are ignored.
 #[derive(Debug)]
 pub struct Query<T>(pub T);
@@ -170,6 +188,16 @@ pub struct UserParam {
     /// The account: its id, or `@` and its handle in any case.
     #[param(example = "@ada")]
     user: String,
+}
+
+/// For the documentation: a tag in the path.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "it describes a parameter that `PathTag` reads")]
+pub struct TagParam {
+    /// The tag without its `#`, in any case.
+    #[param(example = "rookery")]
+    tag: String,
 }
 
 /// For the documentation: an id in the path.

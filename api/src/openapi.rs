@@ -44,7 +44,7 @@ pub const DOCUMENT_PATH: &str = "/openapi.json";
     tags(
         (name = "auth", description = "Accounts, sessions and tokens"),
         (name = "users", description = "Profiles"),
-        (name = "posts", description = "Writing, reading and deleting posts"),
+        (name = "posts", description = "Writing, reading, editing and deleting posts"),
         (name = "comments", description = "Comments and replies"),
         (name = "reactions", description = "Likes, reposts and bookmarks"),
         (name = "graph", description = "Following and followers"),

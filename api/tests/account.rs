@@ -164,6 +164,9 @@ async fn an_export_holds_everything_a_line_each() {
     follow(&alice, &bob.id).await;
     follow(&bob, &alice.id).await;
     let posts = [publish(&alice, "words of mine").await, publish(&alice, "and more").await];
+    let path = format!("/api/v1/posts/{}", posts[0]);
+    alice.patch(&path, &json!({ "text": "better words" })).expect(200).await;
+    alice.patch(&path, &json!({ "text": "the best words" })).expect(200).await;
     let remark = comment(&alice, &publish(&bob, "others' words").await).await;
     let blocked = app.register("blocked").await;
     let parse = |user: &User| user.id.parse::<UserId>().unwrap();
@@ -185,7 +188,9 @@ async fn an_export_holds_everything_a_line_each() {
         of("notification").iter().map(|told| (&told["type"], &told["actorId"])).collect::<Vec<_>>(),
         [(&json!("follow"), &Value::Null)]
     );
-    assert_eq!(lines.len(), 9);
+    let said: Vec<_> = of("revision").into_iter().map(|revision| (revision["postId"].clone(), revision["text"].clone())).collect();
+    assert_eq!(said, ["better words", "words of mine"].map(|text| (json!(posts[0]), json!(text))));
+    assert_eq!(lines.len(), 11);
     assert!(!answer.text().contains("others' words") && !answer.text().contains("argon2"), "what is others' or secret stays");
 }
 

@@ -26,6 +26,8 @@ const PUBLIC: &[&str] = &[
     "list_posts",
     "get_post",
     "list_user_posts",
+    "list_post_history",
+    "list_tag_posts",
     "list_comments",
     "get_comment",
     "get_thread",

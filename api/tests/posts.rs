@@ -169,6 +169,102 @@ async fn the_posts_of_an_account_are_paged_newest_first() {
 }
 
 #[tokio::test]
+async fn an_edit_shows_everywhere_and_keeps_a_history() {
+    let app = spawn_app().await;
+    let (alice, bob, carol) = (app.alice().await, app.bob().await, app.carol().await);
+    let post = publish(&alice, "first #one @bob").await;
+    let history = format!("{}/history", path(&post));
+    let none = page(&app.anonymous(), &history).await;
+    assert_eq!(none, json!({ "items": [], "nextCursor": null, "prevCursor": null }));
+    let second = alice.patch(&path(&post), &json!({ "text": " second #Two @carol\r\n" })).expect(200).await.json();
+    assert_eq!((&second["text"], &second["tags"]), (&json!("second #Two @carol"), &json!(["two"])));
+    assert_eq!(second["mentions"].as_array().unwrap().iter().map(|user| user["id"].clone()).collect::<Vec<_>>(), [json!(carol.id)]);
+    assert!(second["editedAt"].as_str().unwrap() >= post["createdAt"].as_str().unwrap());
+    for unchanged in ["id", "author", "visibility", "createdAt", "counts"] {
+        assert_eq!(second[unchanged], post[unchanged], "{unchanged}");
+    }
+    assert_eq!(alice.patch(&path(&post), &json!({ "text": "second #Two @carol" })).expect(200).await.json(), second, "the same");
+    alice.patch(&path(&post), &json!({ "text": "third" })).expect(200).await;
+    let first = bob.get(&format!("{history}?limit=1")).expect(200).await;
+    let link = first.header("link").unwrap().to_owned();
+    let first = first.json();
+    assert!(link.contains("rel=\"next\"") && link.contains("rel=\"prev\""));
+    assert_eq!(first["items"], json!([{ "text": "second #Two @carol", "editedAt": second["editedAt"] }]));
+    let rest = page(&bob, &format!("{history}?cursor={}", first["nextCursor"].as_str().unwrap())).await;
+    assert_eq!(rest["items"], json!([{ "text": "first #one @bob", "editedAt": post["createdAt"] }]));
+    assert_eq!(rest["nextCursor"], Value::Null);
+    alice.delete(&path(&post)).expect(204).await;
+    for caller in [&*alice, &*bob, &app.anonymous()] {
+        caller.get(&history).expect(404).await;
+    }
+    alice.patch(&path(&post), &json!({ "text": "late" })).expect(404).await;
+    app.settle().await;
+}
+
+#[tokio::test]
+async fn an_edit_is_refused_like_a_post_and_by_others_not_at_all_or_not_known() {
+    let app = spawn_app().await;
+    let (alice, bob) = (app.alice().await, app.bob().await);
+    let post = publish(&alice, "mine").await;
+    let hidden = json!({ "text": "for few", "visibility": "followers" });
+    let hidden = alice.post("/api/v1/posts", &hidden).expect(201).await.json();
+    let edit = json!({ "text": "his" });
+    app.anonymous().patch(&path(&post), &json!({ "nonsense": 1 })).expect(401).await;
+    assert_eq!(bob.patch(&path(&post), &edit).expect(403).await.code(), "not_yours");
+    bob.patch(&path(&hidden), &edit).expect(404).await;
+    bob.get(&format!("{}/history", path(&hidden))).expect(404).await;
+    alice.patch(&format!("/api/v1/posts/{UNKNOWN}"), &edit).expect(404).await;
+    alice.patch("/api/v1/posts/zzz", &edit).expect(400).await;
+    for body in [json!({}), json!({ "text": 5 }), json!({ "text": "a", "visibility": "followers" })] {
+        assert_eq!(alice.patch(&path(&post), &body).expect(400).await.code(), "invalid_body");
+    }
+    for (text, code) in [("\u{200b}", "empty"), ("a\u{10}b", "control_character"), (&*"a".repeat(501), "too_long")] {
+        let refused = alice.patch(&path(&post), &json!({ "text": text })).expect(422).await;
+        assert_eq!((refused.fields(), &refused.json()["errors"][0]["code"]), (vec!["text".to_owned()], &json!(code)));
+    }
+    assert_eq!(page(&bob, &path(&post)).await, post, "nothing of it has changed");
+    // Whom she blocks does not know of it any more.
+    alice.put(&format!("/api/v1/users/{}/block", bob.id)).expect(204).await;
+    bob.patch(&path(&post), &edit).expect(404).await;
+    bob.get(&format!("{}/history", path(&post))).expect(404).await;
+}
+
+#[tokio::test]
+async fn posts_are_found_by_their_tags_in_any_case() {
+    let app = spawn_app().await;
+    let (alice, bob) = (app.alice().await, app.bob().await);
+    let reader = app.anonymous();
+    let mut made = Vec::new();
+    for text in ["#Straße", "(#STRASSE), and #strasse.", "end #straẞe", "#strasse #ÉTÉ"] {
+        made.insert(0, id(&publish(&alice, text).await).to_owned());
+    }
+    publish(&alice, "#strassen strasse a#strasse").await;
+    let tagged = |tag: &str, query: &str| format!("/api/v1/tags/{tag}/posts{query}");
+    for spelling in ["strasse", "STRASSE", "stra%C3%9Fe", "Stra%E1%BA%9Ee"] {
+        assert_eq!(ids(&page(&reader, &tagged(spelling, "")).await), made, "{spelling}");
+    }
+    for composed_or_not in ["%C3%A9t%C3%A9", "E%CC%81te%CC%81"] {
+        assert_eq!(ids(&page(&bob, &tagged(composed_or_not, "")).await), made[..1]);
+    }
+    let first = page(&reader, &tagged("strasse", "?limit=2")).await;
+    let next = first["nextCursor"].as_str().unwrap();
+    let second = page(&reader, &tagged("strasse", &format!("?limit=2&cursor={next}"))).await;
+    assert_eq!((ids(&first), ids(&second)), (made[..2].to_vec(), made[2..].to_vec()));
+    assert_eq!(second["nextCursor"], Value::Null, "a multiple of the limit");
+    let back = tagged("strasse", &format!("?limit=2&cursor={}", second["prevCursor"].as_str().unwrap()));
+    assert_eq!(ids(&page(&reader, &back).await), made[..2]);
+    let empty = page(&reader, &tagged("unused", "")).await;
+    assert_eq!(empty, json!({ "items": [], "nextCursor": null, "prevCursor": null }));
+    for impossible in ["2024", "_", "%23strasse", "a-b", "a%20b", "%F0%9F%90%A6", "%00", "%FF"] {
+        let refused = reader.get(&tagged(impossible, "")).expect(422).await;
+        assert_eq!((refused.code(), refused.fields()), ("validation_failed".to_owned(), vec!["tag".to_owned()]), "{impossible}");
+        assert_eq!(refused.json()["errors"][0]["code"], "invalid_tag");
+    }
+    reader.get(&tagged("strasse", "?limit=0")).expect(400).await;
+    reader.get(&tagged("strasse", "?cursor=x")).expect(400).await;
+}
+
+#[tokio::test]
 async fn the_server_sets_id_and_time() {
     let app = spawn_app().await;
     let alice = app.alice().await;

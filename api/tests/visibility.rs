@@ -78,8 +78,11 @@ impl World {
         let (author, third) = (app.register("author").await, app.register("third").await);
         follow(&third, &author).await;
         follow(&author, &third).await;
-        let public = publish(&author, "for all", "public").await;
-        let for_followers = publish(&author, "for friends", "followers").await;
+        let public = publish(&author, "for all #topic", "public").await;
+        let for_followers = publish(&author, "for friends #topic", "followers").await;
+        for post in [&public, &for_followers] {
+            author.patch(&format!("/api/v1/posts/{post}"), &json!({ "text": "said better #topic" })).expect(200).await;
+        }
         let other_post = publish(&third, "hello @author", "public").await;
         let root = comment(&third, &other_post, None).await;
         let of_author = comment(&author, &other_post, Some(&root)).await;
@@ -176,6 +179,12 @@ impl World {
                 assert!(listed, "{what}: {single}, and the list {}", list.status);
                 single
             }
+            "what a public post said before" | "private author: what it said before" => self.history(caller, &self.public).await,
+            "what a followers-only post said before" => self.history(caller, &self.for_followers).await,
+            "posts by tag: a public post" | "private author: posts by tag" => {
+                among(&get("tags/topic/posts".to_owned()).await, "", &self.public)
+            }
+            "posts by tag: a followers-only post" => among(&get("tags/topic/posts".to_owned()).await, "", &self.for_followers),
             "a followers-only post" => alone(&get(format!("posts/{}", self.for_followers)).await, &self.for_followers),
             "a followers-only post, by ids" => {
                 among(&get(format!("posts?ids={}", self.for_followers)).await, "", &self.for_followers)
@@ -300,6 +309,16 @@ impl World {
             "reposting a followers-only post" => self.repost(caller, &self.for_followers).await,
             _ => return None,
         })
+    }
+
+    /// What a post said before.
+    async fn history(&self, caller: &Caller, post: &str) -> String {
+        let answer = caller.get(&format!("/api/v1/posts/{post}/history")).send().await;
+        if answer.status != 200 {
+            return answer.status.to_string();
+        }
+        assert_eq!(answer.json()["items"].as_array().unwrap().len(), 1);
+        "shown".to_owned()
     }
 
     /// Likes something and takes that back; a bookmark, if it is one's to make, stays.

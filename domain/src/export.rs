@@ -1,8 +1,14 @@
 //! What an account takes with it: everything that the service holds on it, one thing at a time.
 
 use crate::{
-    CommentId, Email, NotificationId, PostId, Timestamp, UserId, comments::Comment, credentials::Session,
-    notifications::NotificationKind, post::Post, reactions::Reaction, stats::HourlyStats, user::User,
+    CommentId, Email, NotificationId, PostId, Timestamp, UserId,
+    comments::Comment,
+    credentials::Session,
+    notifications::NotificationKind,
+    post::{Post, Revision},
+    reactions::Reaction,
+    stats::HourlyStats,
+    user::User,
 };
 
 /// One thing.
@@ -27,6 +33,8 @@ pub enum Export {
     Mute(Edge),
     /// A post that it wrote.
     Post(Box<Post>),
+    /// What a post of it said before.
+    Revision(PostId, Revision),
     /// A comment that it wrote.
     Comment(Box<Comment>),
     /// A post or a comment that it likes.

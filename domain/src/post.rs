@@ -66,6 +66,18 @@ pub struct PostCounts {
     pub views: i64,
 }
 
+/// What a post said before it was edited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Revision {
+    /// What was written.
+    pub text: String,
+    /// When that was written: of the first one, when the post was.
+    pub edited_at: Timestamp,
+}
+
+/// Earlier versions that are kept of a post, the newest: as many as anybody reads, and a bound on what one post holds (250 KB).
+pub const REVISIONS_KEPT: i64 = 50;
+
 /// What a viewer has done with a post.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PostViewer {
@@ -87,7 +99,7 @@ pub const fn may_see(visibility: Visibility, own: bool, to_author: Relation) -> 
 const ONE_SLICE: i64 = 200;
 
 /// No slice is shorter: ids count milliseconds, and clocks jitter.
-const SHORTEST_SLICE: Duration = Duration::from_millis(20);
+pub const SHORTEST_SLICE: Duration = Duration::from_millis(20);
 
 /// How long a slice of an account's posts must be to hold about twice the `wanted` ones, if its `total` posts were spread evenly over the
 /// `age` of the account; none if the whole list is one slice.

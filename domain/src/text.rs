@@ -254,10 +254,15 @@ fn is_mark(c: char) -> bool {
     matches!(c.general_category(), GeneralCategory::NonspacingMark | GeneralCategory::SpacingMark) && !is_invisible(c)
 }
 
-/// Makes two spellings of a tag that differ in case alone the same: lower case letter by letter (in a whole word it would depend on
-/// the place of a sigma), then composed.
+/// Makes two spellings of a tag that differ in case alone the same: Unicode's full case folding, letter by letter (in a whole word it
+/// would depend on the place of a sigma), then composed.
+///
+/// Folding is lower case by way of upper case, where `ß` and `SS`, and the two forms of sigma, meet; but for the dotless `ı`, whose upper
+/// case is that of another letter. (Cherokee folds to upper case in Unicode, here to lower case like everything else: the classes are the
+/// same.)
 fn fold(tag: &str) -> String {
-    tag.chars().flat_map(char::to_lowercase).map(|c| if c == 'ς' { 'σ' } else { c }).nfc().collect()
+    let folded = |c: char| if c == 'ı' { vec![c] } else { c.to_uppercase().flat_map(char::to_lowercase).collect() };
+    tag.nfc().flat_map(folded).nfc().collect()
 }
 
 /// Every `sign` of a text: the character before it, and what follows it.
@@ -439,6 +444,8 @@ mod tests {
             ("#हिन्दी", &["हिन्दी"]),
             ("#e\u{301}t\u{e9} #\u{c9}T\u{c9}", &["été"]),
             ("#İstanbul", &["i\u{307}stanbul"]),
+            ("#straße #STRASSE #Straẞe #ﬂuß #FLUSS", &["strasse", "fluss"]),
+            ("#ısı #ISI", &["ısı", "isi"]),
             ("#snake_case #_a #a1 #1a", &["snake_case", "_a", "a1", "1a"]),
             ("#1 #2024 #_ #٣ # #! #️⃣a", &[]),
             ("word#no a_#no https://example.org/#no https://example.org/x#no &#x27;", &[]),
@@ -456,6 +463,17 @@ mod tests {
         for other in ["", "1", "#a", "a b", "a-b", "\u{301}a"] {
             assert_eq!(tag(other), None, "{other:?}");
         }
+    }
+
+    #[test]
+    fn spellings_of_a_tag_that_differ_in_case_alone_are_one() {
+        for (one, other) in
+            [("Straße", "STRASSE"), ("ΕΛΛΆΣ", "ελλάς"), ("ſoft", "SOFT"), ("µm", "ΜM"), ("ϐήτα", "ΒΉΤΑ"), ("Ꭰa", "ꭰA")]
+        {
+            assert_eq!(tag(one), tag(other), "{one} {other}");
+            assert!(tag(one).is_some(), "{one}");
+        }
+        assert_ne!(tag("sı"), tag("si"), "another letter");
     }
 
     #[test]
@@ -552,6 +570,39 @@ mod tests {
         fn a_tag_found_is_a_tag_and_folding_it_again_changes_nothing(text in "[#@a-zßİΣ漢_.\u{301}\u{fe0f} 0-9]{0,80}") {
             for found in tags(&text) {
                 prop_assert_eq!(tag(&found), Some(found));
+            }
+        }
+
+        #[test]
+        fn a_tag_is_found_in_any_case_and_form(name in "[\\p{L}\\p{M}\\p{Nd}_]{1,12}") {
+            if let Some(folded) = tag(&name) {
+                prop_assert_eq!(tag(&folded), Some(folded.clone()));
+                let other: String = name.nfd().collect();
+                prop_assert_eq!(tag(&other), Some(folded.clone()));
+                let text = format!("(#{name}), and #{other}.");
+                prop_assert_eq!(tags(&text), [folded]);
+            }
+        }
+
+        #[test]
+        fn a_mention_ends_where_the_handle_does(name in "[a-zA-Z0-9_]{1,30}", end in "[.,;:!?)'\"» \n]|", start in "[ (\n«\"]|") {
+            // In two cases it is one.
+            let text = format!("{start}@{name}{end} @{}", name.to_ascii_uppercase());
+            prop_assert_eq!(mentions(&text), [handle(&name.to_ascii_lowercase())]);
+            for no_mention in [format!("x@{name}{end}"), format!("@{name}@example.org"), format!("@{name}é")] {
+                prop_assert_eq!(mentions(&no_mention), []);
+            }
+        }
+
+        #[test]
+        fn whatever_is_stored_has_something_visible_and_no_controls(text in "[\\PC\\pC]{0,40}") {
+            for (field, _) in FIELDS {
+                if let Ok(stored) = field(&text) {
+                    prop_assert!(stored.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\t')));
+                    let seen = stored.chars().any(|c| !c.is_whitespace() && !is_invisible(c));
+                    prop_assert!(seen || stored.is_empty());
+                    prop_assert!(stored.nfc().eq(stored.chars()));
+                }
             }
         }
 

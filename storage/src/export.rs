@@ -12,24 +12,36 @@ use rookery_domain::{
     ids,
     reactions::{Reaction, Target},
 };
+use serde::Deserialize;
 
 use crate::{
     Error, Result, Store,
     blocks::BlockDoc,
-    collections::{BLOCKS, BOOKMARKS, COMMENTS, FOLLOWS, LIKES, MUTES, POSTS, REPOSTS, SESSIONS},
+    collections::{BLOCKS, BOOKMARKS, COMMENTS, FOLLOWS, LIKES, MUTES, POST_REVISIONS, POSTS, REPOSTS, SESSIONS},
     comments::CommentDoc,
     graph::{FollowDoc, FollowState},
     mutes::MuteDoc,
-    posts::PostDoc,
+    posts::{PostDoc, PostState, RevisionDoc},
     reactions::{EdgeState, LikeDoc, TargetDoc, bookmarks::BookmarkDoc, reposts::RepostDoc},
     sessions::SessionDoc,
-    store::{b, timestamp},
+    store::{ANSWER, b, timestamp},
 };
 
 type Exported = BoxStream<'static, Result<Export>>;
 
 /// Posts that are looked at together.
 const PAGE: usize = 100;
+
+/// What says whether a post was edited.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct EditedDoc {
+    #[serde(rename = "_id")]
+    id: bson::Uuid,
+    state: PostState,
+    #[serde(default)]
+    revision_seq: i64,
+}
 
 /// Opens the cursor of one kind.
 type Section = fn(Store, UserId) -> BoxFuture<'static, Result<Exported>>;
@@ -39,7 +51,7 @@ impl Store {
     /// the stream is.
     #[must_use]
     pub fn export(&self, user: UserId) -> Exported {
-        let sections: [Section; 13] = [
+        let sections: [Section; 14] = [
             |store, user| store.export_account(user).boxed(),
             |store, user| store.export_sessions(user).boxed(),
             |store, user| store.export_follows(user).boxed(),
@@ -47,6 +59,7 @@ impl Store {
             |store, user| store.export_blocks(user).boxed(),
             |store, user| store.export_mutes(user).boxed(),
             |store, user| store.export_posts(user).boxed(),
+            |store, user| store.export_revisions(user).boxed(),
             |store, user| store.export_comments(user).boxed(),
             |store, user| store.export_likes(user).boxed(),
             |store, user| store.export_reposts(user).boxed(),
@@ -118,6 +131,24 @@ impl Store {
             }
         });
         Ok(shown.try_flatten().boxed())
+    }
+
+    /// Post by post, the newest version first.
+    async fn export_revisions(self, user: UserId) -> Result<Exported> {
+        let (own, fields) = (doc! { "author.userId": b(user) }, doc! { "state": 1, "revisionSeq": 1 });
+        let posts = self.coll::<EditedDoc>(POSTS);
+        let found = posts.find(own).sort(doc! { "author.userId": 1, "_id": -1 }).projection(fields).batch_size(ANSWER).await?;
+        let edited = found.try_filter(|post| std::future::ready(post.state == PostState::Live && post.revision_seq > 0));
+        let revisions = edited.err_into().and_then(move |post| {
+            let store = self.clone();
+            async move {
+                let of = doc! { "postId": post.id };
+                let found = store.coll::<RevisionDoc>(POST_REVISIONS).find(of).sort(doc! { "postId": 1, "seq": -1 }).await?;
+                let revision = move |revision: RevisionDoc| Export::Revision(PostId(post.id.into()), revision.into());
+                Ok::<_, Error>(found.map_ok(revision).err_into())
+            }
+        });
+        Ok(revisions.try_flatten().boxed())
     }
 
     async fn export_comments(self, user: UserId) -> Result<Exported> {

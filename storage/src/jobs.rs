@@ -154,6 +154,7 @@ pub(crate) enum Stage {
     Requests,
     Outliers,
     Replies,
+    Revisions,
     CommentLikes,
     Copies,
     Windows,

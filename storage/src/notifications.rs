@@ -308,7 +308,6 @@ impl Store {
     /// keeps the notice where it stands.
     ///
     /// Only for what is counted: what is not is told by whoever counts it, from the text that it has then.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for edits of posts and comments"))]
     pub(crate) async fn retell_mentions(&self, session: &mut ClientSession, act: bson::Uuid, told: &[Told]) -> Result<()> {
         let fields = doc! { "_id": 0, "user": "$userId" };
         let buckets = self.coll::<UserPart>(NOTIFICATIONS);

@@ -94,12 +94,7 @@ impl Store {
     async fn profile(&self, user: UserId) -> Result<Option<AuthorDoc>> {
         let live = doc! { "_id": b(user), "state": "live" };
         let found = self.coll::<SummaryDoc>(USERS).find_one(live).projection(SummaryDoc::projection()).await?;
-        Ok(found.map(|user| AuthorDoc {
-            user_id: user.id,
-            handle: user.handle,
-            display_name: user.display_name,
-            avatar_url: user.avatar_url,
-        }))
+        Ok(found.map(AuthorDoc::from))
     }
 
     async fn rename_posts(&self, profile: &AuthorDoc, at: Checkpoint, asked: Timestamp) -> Result<Batch> {
@@ -141,11 +136,16 @@ impl Store {
         let mut posts: Vec<bson::Uuid> = posts.map_ok(|post| post.id).try_collect().await?;
         posts.sort_unstable_by_key(|post| post.bytes());
         posts.truncate(usize::try_from(COPIES).unwrap_or(usize::MAX));
+        self.rewrite_mentions(&posts, profile).await?;
+        Ok(batch(&posts, at, None))
+    }
+
+    /// Writes the copy of a profile anew in posts that mention it.
+    pub(crate) async fn rewrite_mentions(&self, posts: &[bson::Uuid], profile: &AuthorDoc) -> Result<()> {
         let mentioned = doc! { "$eq": ["$$one.userId", profile.user_id] };
         let each =
             doc! { "$map": { "input": "$mentions", "as": "one", "in": { "$cond": [mentioned, literal(profile)?, "$$one"] } } };
-        self.rewrite(POSTS, doc! { "_id": { "$in": &posts } }, vec![doc! { "$set": { "mentions": each } }]).await?;
-        Ok(batch(&posts, at, None))
+        self.rewrite(POSTS, doc! { "_id": { "$in": posts } }, vec![doc! { "$set": { "mentions": each } }]).await
     }
 
     async fn rewrite(&self, name: &str, which: Document, change: Vec<Document>) -> Result<()> {
@@ -172,7 +172,7 @@ fn batch(ids: &[bson::Uuid], at: Checkpoint, next: Option<Stage>) -> Batch {
     Batch { items: ids.len(), then }
 }
 
-fn same(one: &AuthorDoc, other: &AuthorDoc) -> bool {
+pub(crate) fn same(one: &AuthorDoc, other: &AuthorDoc) -> bool {
     (&one.handle, &one.display_name, &one.avatar_url) == (&other.handle, &other.display_name, &other.avatar_url)
 }
 

@@ -9,7 +9,7 @@ use mongodb::{
     options::{Acknowledgment, ClientOptions, WriteConcern},
 };
 use rookery_domain::{
-    Handle, Limit, Page, PostId, Timestamp, UserId,
+    CommentId, Handle, Limit, Page, PostId, Timestamp, UserId,
     fanout::FeedModel,
     ids,
     page::TimeCursor,
@@ -18,10 +18,12 @@ use rookery_domain::{
 };
 use rookery_storage::{
     Settings, Store,
+    comments::NewComment,
     pending::Progress,
-    posts::{Deleted, NewPost},
+    posts::{Deleted, Edited, NewPost},
     testing::TestDatabase,
     users::{Created, NewUser, UserRef},
+    verify::verify,
 };
 use uuid::Uuid;
 
@@ -537,9 +539,383 @@ async fn posts_of_a_private_account_are_for_followers() {
     assert_eq!(world.publish(alice, "x").await.visibility, Visibility::Followers);
 }
 
+impl World {
+    async fn edit(&self, post: PostId, by: UserId, text: &str) -> Post {
+        match self.store.edit_post(post, by, text.to_owned()).await.unwrap() {
+            Edited::Now(post) => *post,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What the post said before, newest first, walked by pages.
+    async fn history(&self, post: PostId, limit: usize) -> Vec<String> {
+        let (mut texts, mut cursor) = (Vec::new(), None);
+        loop {
+            let page = self.store.post_history(post, None, cursor, Limit::new(limit).unwrap()).await.unwrap().unwrap();
+            texts.extend(page.items.into_iter().map(|revision| revision.text));
+            cursor = page.next;
+            if cursor.is_none() {
+                return texts;
+            }
+        }
+    }
+
+    async fn revisions(&self) -> u64 {
+        self.raw.collection::<Document>("post_revisions").count_documents(doc! {}).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn an_edit_derives_everything_anew_and_keeps_what_it_replaces() {
+    let world = World::new().await;
+    let (alice, bob, carol) = (world.user("alice").await, world.user("bob").await, world.user("carol").await);
+    let post = world.publish(alice, "#one for @bob").await;
+    let edited = world.edit(post.id, alice, "#Two for @carol and @BOB, a@bob.com").await;
+    assert_eq!((edited.text.as_str(), &*edited.tags), ("#Two for @carol and @BOB, a@bob.com", &["two".to_owned()][..]));
+    assert_eq!(edited.mentions.iter().map(|user| user.id).collect::<Vec<_>>(), [carol, bob]);
+    assert_eq!(
+        (edited.id, edited.created_at, edited.counts, edited.visibility),
+        (post.id, post.created_at, post.counts, post.visibility)
+    );
+    let first = edited.edited_at.unwrap();
+    assert!(first >= post.created_at);
+    assert_eq!(world.store.post(post.id, Some(alice)).await.unwrap(), Some(edited));
+    let again = world.edit(post.id, alice, "three").await;
+    assert!(again.tags.is_empty() && again.mentions.is_empty() && again.edited_at >= Some(first));
+    let history = world.store.post_history(post.id, Some(bob), None, Limit::DEFAULT).await.unwrap().unwrap();
+    let versions: Vec<_> = history.items.iter().map(|revision| (revision.text.as_str(), revision.edited_at)).collect();
+    assert_eq!(versions, [("#Two for @carol and @BOB, a@bob.com", first), ("#one for @bob", post.created_at)]);
+    assert_eq!(verify(&world.store).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn an_edit_that_changes_nothing_is_none() {
+    let world = World::new().await;
+    let alice = world.user("alice").await;
+    let post = world.publish(alice, "the same").await;
+    assert_eq!(world.edit(post.id, alice, "the same").await, post);
+    let edited = world.edit(post.id, alice, "another").await;
+    assert_eq!(world.edit(post.id, alice, "another").await, edited);
+    assert_eq!(world.history(post.id, 5).await, ["the same"]);
+}
+
+#[tokio::test]
+async fn only_the_author_edits() {
+    let world = World::new().await;
+    let (alice, bob) = (world.user("alice").await, world.user("bob").await);
+    let (seen, unknown) = (world.publish(alice, "mine").await.id, PostId(Uuid::now_v7()));
+    let hidden = NewPost { visibility: Visibility::Followers, ..new_post(alice, "for few") };
+    world.store.create_post(hidden.clone()).await.unwrap();
+    for (post, by, text, expected) in [
+        (seen, bob, "his", Edited::NotYours),
+        (seen, bob, "mine", Edited::NotYours),
+        (hidden.id, bob, "his", Edited::NotFound),
+        (unknown, alice, "hers", Edited::NotFound),
+    ] {
+        assert_eq!(world.store.edit_post(post, by, text.to_owned()).await.unwrap(), expected);
+    }
+    assert_eq!(world.revisions().await, 0);
+    assert_eq!(world.store.post(seen, None).await.unwrap().unwrap().text, "mine");
+    world.store.delete_post(seen, alice).await.unwrap();
+    assert_eq!(world.store.edit_post(seen, alice, "late".to_owned()).await.unwrap(), Edited::NotFound);
+    assert_eq!(world.store.post_history(seen, Some(alice), None, Limit::DEFAULT).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn the_newest_50_versions_are_kept_and_walked_both_ways() {
+    let world = World::new().await;
+    let alice = world.user("alice").await;
+    let post = world.publish(alice, "0").await.id;
+    assert_eq!(world.store.post_history(post, None, None, Limit::DEFAULT).await.unwrap(), Some(Page::empty()));
+    for n in 1..=50 {
+        world.edit(post, alice, &n.to_string()).await;
+    }
+    let texts = |range: std::ops::Range<i32>| range.rev().map(|n| n.to_string()).collect::<Vec<_>>();
+    assert_eq!(world.history(post, 10).await, texts(0..50), "a multiple of the limit");
+    for n in 51..=53 {
+        world.edit(post, alice, &n.to_string()).await;
+    }
+    for limit in [1, 7, 50, 100] {
+        assert_eq!(world.history(post, limit).await, texts(3..53), "by {limit}");
+    }
+    assert_eq!(world.revisions().await, 50);
+    let page =
+        async |cursor, limit| world.store.post_history(post, None, cursor, Limit::new(limit).unwrap()).await.unwrap().unwrap();
+    let first = page(None, 4).await;
+    let second = page(first.next, 4).await;
+    assert_eq!(page(second.prev, 4).await.items, first.items);
+    // From the newest page on: nothing yet, then what came.
+    assert!(page(first.prev, 4).await.items.is_empty());
+    world.edit(post, alice, "54").await;
+    assert_eq!(page(first.prev, 4).await.items.iter().map(|revision| revision.text.as_str()).collect::<Vec<_>>(), ["53"]);
+    assert_eq!(verify(&world.store).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn edits_at_once_lose_no_version() {
+    let world = World::new().await;
+    let alice = world.user("alice").await;
+    let post = world.publish(alice, "0").await.id;
+    let texts: Vec<String> = (1..=10).map(|n| n.to_string()).collect();
+    let edits = texts.iter().map(|text| world.store.edit_post(post, alice, text.clone()));
+    assert!(futures::future::join_all(edits).await.into_iter().all(|edited| matches!(edited, Ok(Edited::Now(_)))));
+    let mut versions = world.history(post, 100).await;
+    versions.push(world.store.post(post, None).await.unwrap().unwrap().text);
+    versions.sort_unstable_by_key(|text| text.parse::<i32>().unwrap());
+    assert_eq!(versions, (0..=10).map(|n| n.to_string()).collect::<Vec<_>>(), "each once");
+    assert_eq!(verify(&world.store).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn an_edit_and_a_deletion_at_once_leave_no_version_of_a_deleted_post() {
+    let world = World::new().await;
+    let alice = world.user("alice").await;
+    for round in 0..10 {
+        let post = world.publish(alice, "0").await.id;
+        world.edit(post, alice, "1").await;
+        let edit = world.store.edit_post(post, alice, "2".to_owned());
+        let (edited, deleted) = if round % 2 == 0 {
+            tokio::join!(edit, world.store.delete_post(post, alice))
+        } else {
+            let (deleted, edited) = tokio::join!(world.store.delete_post(post, alice), edit);
+            (edited, deleted)
+        };
+        assert!(matches!(edited.unwrap(), Edited::Now(_) | Edited::NotFound));
+        assert_eq!(deleted.unwrap(), Deleted::Now);
+        assert_eq!(world.store.post(post, None).await.unwrap(), None);
+        world.settle().await;
+        assert_eq!((world.doc(post).await, world.revisions().await), (None, 0));
+    }
+    assert_eq!(world.count(alice).await, 0);
+}
+
+#[tokio::test]
+async fn edits_while_others_comment_and_like_lose_no_counter() {
+    let world = World::new().await;
+    let alice = world.user("alice").await;
+    let post = world.publish(alice, "0").await.id;
+    let mut readers = Vec::new();
+    for n in 0..12 {
+        readers.push(world.user(&format!("reader_{n}")).await);
+    }
+    let editing = async {
+        for n in 1..=12 {
+            world.edit(post, alice, &n.to_string()).await;
+        }
+    };
+    let others = readers.iter().map(async |reader| {
+        let new = NewComment { id: CommentId(Uuid::now_v7()), post, parent: None, author: *reader, text: "a word".to_owned() };
+        world.store.create_comment(new).await.unwrap().unwrap();
+        world.store.like_post(post, *reader).await.unwrap().unwrap();
+    });
+    let applying = async {
+        for _ in 0..20 {
+            world.store.apply_comments_step().await.unwrap();
+            world.store.apply_reactions_step().await.unwrap();
+        }
+    };
+    tokio::join!(editing, futures::future::join_all(others), applying);
+    while world.store.apply_comments_step().await.unwrap() != Progress::Idle {}
+    while world.store.apply_reactions_step().await.unwrap() != Progress::Idle {}
+    let read = world.store.post(post, None).await.unwrap().unwrap();
+    assert_eq!((read.text.as_str(), read.counts.comments, read.counts.likes), ("12", 12, 12));
+    assert_eq!(world.history(post, 5).await, (0..12).rev().map(|n| n.to_string()).collect::<Vec<_>>());
+    assert_eq!(verify(&world.store).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn every_process_reads_an_edit_at_once_wherever_the_post_is_shown() {
+    for model in [FeedModel::Push, FeedModel::Pull] {
+        let world = World::with(model).await;
+        let other = world._db.second_store().await;
+        let (alice, bob) = (world.user("alice").await, world.user("bob").await);
+        world.store.follow(bob, alice).await.unwrap().unwrap();
+        // Delivered, and still to be delivered: in entries, in heads, in memory.
+        let delivered = world.publish(alice, "#old first").await.id;
+        while world.store.deliver_step().await.unwrap() != Progress::Idle {}
+        let undelivered = world.publish(alice, "#old second").await.id;
+        for store in [&world.store, &other] {
+            store.refresh_shared().await.unwrap();
+            assert_eq!(store.feed(bob, None, Limit::DEFAULT).await.unwrap().items.len(), 2);
+        }
+        for (n, post) in [delivered, undelivered].into_iter().enumerate() {
+            let text = format!("#new {n}");
+            world.edit(post, alice, &text).await;
+            for store in [&world.store, &other] {
+                let feed = store.feed(bob, None, Limit::DEFAULT).await.unwrap().items.into_iter().map(|item| item.post);
+                let author = UserRef::Id(alice);
+                let own = store.posts_of(&author, Some(bob), None, Limit::DEFAULT).await.unwrap().unwrap().items;
+                let tagged = store.posts_with_tag("new", Some(bob), None, Limit::DEFAULT).await.unwrap().items;
+                let single = store.post(post, Some(bob)).await.unwrap();
+                let mut shown = [feed.collect(), own, tagged, single.into_iter().collect::<Vec<_>>()].into_iter();
+                assert!(
+                    shown.all(|posts| posts.iter().any(|shown| shown.id == post && shown.text == text && shown.tags == ["new"]))
+                );
+                let old = store.posts_with_tag("old", Some(bob), None, Limit::DEFAULT).await.unwrap().items;
+                assert!(old.iter().all(|shown| shown.id != post));
+            }
+        }
+    }
+}
+
+// Posts by tag.
+
+impl World {
+    /// The posts with a tag as a viewer meets them, page by page, each page full; and back from the last one to the newest.
+    async fn tagged(&self, tag: &str, viewer: Option<UserId>, limit: usize) -> Vec<PostId> {
+        let limit = Limit::new(limit).unwrap();
+        let (mut down, mut cursor, mut up) = (Vec::new(), None, Vec::new());
+        let mut last = loop {
+            let page = self.store.posts_with_tag(tag, viewer, cursor, limit).await.unwrap();
+            down.extend(ids_of(&page.items));
+            if page.next.is_none() {
+                break page.prev;
+            }
+            assert_eq!(page.items.len(), limit.get(), "a page is full unless the list is at its end");
+            cursor = page.next;
+        };
+        while let Some(cursor) = last {
+            let page = self.store.posts_with_tag(tag, viewer, Some(cursor), limit).await.unwrap();
+            if page.items.is_empty() {
+                break;
+            }
+            up.splice(0..0, ids_of(&page.items));
+            last = page.prev;
+        }
+        assert!(down.starts_with(&up) && down.len() - up.len() <= limit.get(), "{} up, {} down", up.len(), down.len());
+        down
+    }
+
+    /// Copies of a post at these times, in milliseconds, by this author.
+    async fn copies(&self, of: PostId, author: UserId, times: impl Iterator<Item = i64>) -> Vec<PostId> {
+        let template = self.doc(of).await.unwrap();
+        let docs: Vec<Document> = times
+            .map(|at| {
+                let nanos = u32::try_from(at % 1000).unwrap() * 1_000_000;
+                let id = Uuid::new_v7(uuid::Timestamp::from_unix(uuid::NoContext, u64::try_from(at / 1000).unwrap(), nanos));
+                let mut post = template.clone();
+                post.insert("_id", raw(id));
+                post.get_document_mut("author").unwrap().insert("userId", raw(author.0));
+                post
+            })
+            .collect();
+        let ids = docs.iter().map(|post| PostId(post.get("_id").and_then(uuid_of).unwrap())).collect();
+        self.raw.collection("posts").insert_many(docs).await.unwrap();
+        ids
+    }
+}
+
+#[tokio::test]
+async fn posts_with_a_tag_are_those_that_the_viewer_may_see_newest_first() {
+    let world = World::new().await;
+    let mut users = Vec::new();
+    for name in ["alice", "bob", "carol", "dave", "erin"] {
+        users.push(world.user(name).await);
+    }
+    let [alice, bob, carol, dave, erin] = users[..] else { panic!() };
+    world.store.follow(bob, alice).await.unwrap().unwrap();
+    let public = world.publish(alice, "#Tag").await.id;
+    let for_followers = NewPost { visibility: Visibility::Followers, ..new_post(alice, "(#TAG)") };
+    let for_followers = world.store.create_post(for_followers).await.unwrap().unwrap().id;
+    let of_dave = world.publish(dave, "#tag and #tag").await.id;
+    let of_private = world.publish(erin, "#tag").await.id;
+    world.set("users", erin.0, doc! { "$set": { "settings.private": true } }).await;
+    let deleted = world.publish(dave, "#tag").await.id;
+    world.store.delete_post(deleted, dave).await.unwrap();
+    world.publish(dave, "#tagged tag a#tag").await;
+    world.store.block(carol, dave).await.unwrap().unwrap();
+    world.store.mute(bob, dave).await.unwrap().unwrap();
+    for (viewer, seen) in [
+        (None, vec![of_dave, public]),
+        (Some(alice), vec![of_dave, for_followers, public]),
+        (Some(bob), vec![for_followers, public]),
+        (Some(carol), vec![public]),
+        (Some(dave), vec![of_dave, public]),
+        (Some(erin), vec![of_private, of_dave, public]),
+    ] {
+        for limit in [1, 2, 3, 20] {
+            assert_eq!(world.tagged("tag", viewer, limit).await, seen, "{viewer:?}");
+        }
+    }
+    world.edit(public, alice, "no more").await;
+    assert_eq!(world.tagged("tag", None, 5).await, [of_dave]);
+    assert_eq!(world.store.posts_with_tag("unused", None, None, Limit::DEFAULT).await.unwrap(), Page::empty());
+}
+
+#[tokio::test]
+async fn pages_of_a_tag_are_full_whatever_is_hidden_and_however_the_posts_lie_in_time() {
+    let world = World::new().await;
+    let (alice, spammer, reader) = (world.user("alice").await, world.user("spammer").await, world.user("reader").await);
+    let template = world.publish(alice, "#tag").await.id;
+    world.settle().await;
+    let now = ids::time_of(template.0).as_millis();
+    let day = 86_400_000;
+    // Bursts and silences: three years ago one a second, one two years ago, one a day for two months, some in one millisecond.
+    let old = (0..150).map(|n| now - 3 * 365 * day + n * 1000);
+    let daily = (1..60).map(|n| now - n * day);
+    let times = old.chain([now - 2 * 365 * day]).chain(daily).chain(std::iter::repeat_n(now - 5, 30));
+    let mut seen = world.copies(template, alice, times).await;
+    seen.push(template);
+    seen.sort_unstable_by(|a, b| b.cmp(a));
+    // A thousand of a muted account among the newest, and a thousand over a day long ago.
+    let spam = (0..1000).map(|n| now - 1000 + n / 2).chain((0..1000).map(|n| now - 100 * day + n * day / 1000));
+    world.copies(template, spammer, spam).await;
+    world.store.mute(reader, spammer).await.unwrap().unwrap();
+    for limit in [20, 100] {
+        assert_eq!(world.tagged("tag", Some(reader), limit).await, seen, "by {limit}");
+    }
+    assert_eq!(world.tagged("tag", None, 100).await.len(), seen.len() + 2000);
+}
+
+#[tokio::test]
+async fn a_walk_along_a_tag_while_others_write_shows_each_lasting_post_once() {
+    let world = World::new().await;
+    let alice = world.user("alice").await;
+    let mut lasting = Vec::new();
+    for n in 0..20 {
+        lasting.insert(0, world.publish(alice, &format!("#tag {n}")).await.id);
+    }
+    let writing = async {
+        for n in 0..10 {
+            let passing = world.publish(alice, "#tag passing").await;
+            world.edit(passing.id, alice, &format!("#other {n}")).await;
+            world.publish(alice, "#tag new").await;
+            world.edit(lasting[n], alice, &format!("still #tag {n}")).await;
+        }
+    };
+    let walking = async {
+        for limit in [2, 3, 5] {
+            let (mut seen, mut cursor) = (Vec::new(), None);
+            loop {
+                let page = world.store.posts_with_tag("tag", None, cursor, Limit::new(limit).unwrap()).await.unwrap();
+                seen.extend(ids_of(&page.items));
+                cursor = page.next;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(seen.iter().collect::<HashSet<_>>().len(), seen.len());
+            assert_eq!(seen.into_iter().filter(|id| lasting.contains(id)).collect::<Vec<_>>(), lasting);
+        }
+    };
+    tokio::join!(writing, walking);
+}
+
+#[tokio::test]
+async fn the_answer_to_a_post_names_nobody_across_a_block() {
+    let world = World::new().await;
+    let (alice, bob, carol) = (world.user("alice").await, world.user("bob").await, world.user("carol").await);
+    world.store.block(bob, alice).await.unwrap().unwrap();
+    let named = |post: &Post| post.mentions.iter().map(|user| user.id).collect::<Vec<_>>();
+    let post = world.publish(alice, "@bob and @carol").await;
+    assert_eq!(named(&post), [carol]);
+    assert_eq!(named(&world.edit(post.id, alice, "@carol and @bob").await), [carol]);
+    assert_eq!(named(&world.store.post(post.id, Some(carol)).await.unwrap().unwrap()), [carol, bob], "others see both");
+}
+
 /// The stages of the plan by which the server answers a query.
-async fn plan(world: &World, filter: Document, sort: Document) -> String {
-    let find = doc! { "explain": { "find": "posts", "filter": filter, "sort": sort }, "verbosity": "queryPlanner" };
+async fn plan(world: &World, name: &str, filter: Document, sort: Document) -> String {
+    let find = doc! { "explain": { "find": name, "filter": filter, "sort": sort }, "verbosity": "queryPlanner" };
     let plan = world.raw.run_command(find).await.unwrap();
     plan.get_document("queryPlanner").unwrap().get_document("winningPlan").unwrap().to_string()
 }
@@ -554,7 +930,8 @@ async fn every_query_on_posts_is_served_by_its_index() {
     let queries = [
         (doc! { "author.userId": author, "_id": &span, "state": "live" }, doc! { "_id": -1 }, "author.userId_1__id_-1"),
         (doc! { "delivery.pull": { "$in": [author] }, "_id": &span }, doc! { "_id": -1 }, "delivery.pull_1__id_-1"),
-        (doc! { "tags": "x", "_id": span }, doc! { "_id": -1 }, "tags_1__id_-1"),
+        (doc! { "tags": "x", "_id": &span }, doc! { "_id": -1 }, "tags_1__id_-1"),
+        (doc! { "tags": "x", "_id": span }, doc! { "_id": 1 }, "tags_1__id_-1"),
         (doc! { "pending": true }, doc! { "_id": 1 }, "pending_1__id_1"),
         (
             doc! { "delivery.state": "pending", "delivery.runAfter": { "$lte": bson::DateTime::now() } },
@@ -562,8 +939,11 @@ async fn every_query_on_posts_is_served_by_its_index() {
             "delivery.state_1_delivery.runAfter_1",
         ),
     ];
+    let revisions = doc! { "postId": author, "seq": { "$gte": 1, "$lt": 51 } };
+    let history = plan(&world, "post_revisions", revisions, doc! { "seq": -1 }).await;
+    assert!(history.contains("IXSCAN") && history.contains("\"postId_1_seq_-1\""), "{history}");
     for (filter, sort, index) in queries {
-        let plan = plan(&world, filter.clone(), sort).await;
+        let plan = plan(&world, "posts", filter.clone(), sort).await;
         assert!(plan.contains("IXSCAN") && plan.contains(&format!("\"{index}\"")), "{filter}\n{plan}");
     }
 }

@@ -16,7 +16,10 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{
-    comments::CommentResponse, notifications::NotificationType, posts::PostResponse, stats::HourlyStatsResponse,
+    comments::CommentResponse,
+    notifications::NotificationType,
+    posts::{PostResponse, RevisionResponse},
+    stats::HourlyStatsResponse,
     users::UserResponse,
 };
 use crate::{
@@ -43,6 +46,8 @@ pub enum ExportLineResponse {
     Mute(ExportedEdge),
     /// A post of the caller.
     Post(Box<PostResponse>),
+    /// What a post of the caller said before.
+    Revision(ExportedRevision),
     /// A comment of the caller.
     Comment(Box<CommentResponse>),
     /// A post or a comment that the caller likes.
@@ -125,6 +130,16 @@ impl From<Told> for ExportedNotification {
     }
 }
 
+/// What a post said before.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExportedRevision {
+    #[schema(value_type = String, format = Uuid)]
+    post_id: PostId,
+    #[serde(flatten)]
+    revision: RevisionResponse,
+}
+
 /// A reaction to a post or a comment.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -176,6 +191,7 @@ impl From<Export> for ExportLineResponse {
             Export::Block(edge) => Self::Block(edge.into()),
             Export::Mute(edge) => Self::Mute(edge.into()),
             Export::Post(post) => Self::Post(Box::new((*post).into())),
+            Export::Revision(post_id, revision) => Self::Revision(ExportedRevision { post_id, revision: revision.into() }),
             Export::Comment(comment) => Self::Comment(Box::new((*comment).into())),
             Export::Like(reaction) => Self::Like(reaction.into()),
             Export::Repost(reaction) => Self::Repost(reaction.into()),
@@ -191,9 +207,9 @@ const LINES: usize = 32;
 
 /// Export everything held on one's account
 ///
-/// JSON lines (`{"type", "data"}`), streamed as they are read: the account first, then sessions, follows, followers, blocks, mutes, posts, comments, likes,
-/// reposts, bookmarks, notifications and the statistics of each hour. Whoever
-/// reads slowly gets what is there when it is read. A stream that breaks off ends without the last chunk.
+/// JSON lines (`{"type", "data"}`), streamed as they are read: the account first, then sessions, follows, followers, blocks, mutes, posts, what
+/// edited posts said before, comments, likes, reposts, bookmarks, notifications and the statistics of each hour. Whoever reads slowly gets what is there
+/// when it is read. A stream that breaks off ends without the last chunk.
 #[utoipa::path(tag = "users", responses(
     (status = 200, description = "Everything, one thing to a line", body = ExportLineResponse, content_type = "application/x-ndjson"),
 ))]

@@ -1,15 +1,15 @@
-//! Posts.
+//! Posts: writing, reading, editing and deleting them, one by one, by author and by tag.
 
-use actix_web::{HttpResponse, delete, get, post, web::Data};
+use actix_web::{HttpResponse, delete, get, patch, post, web::Data};
 use rookery_domain::{
     PostId, Timestamp,
-    page::TimeCursor,
-    post::{Post, PostCounts, PostViewer, Visibility},
+    page::{SeqCursor, TimeCursor},
+    post::{Post, PostCounts, PostViewer, Revision, Visibility},
     text,
 };
 use rookery_storage::{
     Store,
-    posts::{Deleted, NewPost},
+    posts::{Deleted, Edited, NewPost},
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -18,7 +18,7 @@ use super::{comments::CommentResponse, users::UserSummaryResponse};
 use crate::{
     auth::{MaybeViewer, Viewer},
     error::{Code, Problem, Result},
-    extract::{IdParam, Json, PathId, PathUser, Query, UserParam, parse_ids},
+    extract::{IdParam, Json, PathId, PathTag, PathUser, Query, TagParam, UserParam, parse_ids},
     idempotency::{IdempotencyKey, IdempotencyParam, Made, create_once},
     openapi,
     page::{ListParams, ListQuery},
@@ -35,6 +35,16 @@ pub struct CreatePostRequest {
     text: String,
     #[serde(default)]
     visibility: VisibilityValue,
+}
+
+/// What a post is to say.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = EditPost, example = json!({ "text": "hello #world, hello @ada and @grace" }))]
+pub struct EditPostRequest {
+    /// 1 to 500 grapheme clusters, at most 5,000 bytes. `#tags` and `@mentions` are found in it anew.
+    #[schema(example = "hello #world, hello @ada and @grace")]
+    text: String,
 }
 
 /// Who may see a post.
@@ -60,13 +70,14 @@ pub struct PostResponse {
     #[schema(example = "hello #world")]
     text: String,
     visibility: VisibilityValue,
-    /// Without their `#`, in lower case, each once.
+    /// Without their `#`, case-folded, each once.
     #[schema(example = json!(["world"]))]
     tags: Vec<String>,
     /// The accounts named in the text, each once.
     mentions: Vec<UserSummaryResponse>,
     #[schema(value_type = String, format = DateTime)]
     created_at: Timestamp,
+    /// When its text was last changed; null where it never was.
     #[schema(required, value_type = Option<String>, format = DateTime)]
     edited_at: Option<Timestamp>,
     counts: PostCountsResponse,
@@ -104,6 +115,23 @@ page_of! {
     PostPage of PostResponse
 }
 
+/// What a post said before it was edited.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Revision)]
+pub struct RevisionResponse {
+    #[schema(example = "hello #wrold")]
+    text: String,
+    /// When this was written; of the first version, when the post was.
+    #[schema(value_type = String, format = DateTime)]
+    edited_at: Timestamp,
+}
+
+page_of! {
+    /// What a post said before.
+    RevisionPage of RevisionResponse
+}
+
 /// Some posts by their ids.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -132,8 +160,7 @@ pub(crate) async fn create_post(
 ) -> Result<HttpResponse> {
     let author = viewer.user_id;
     create_once(&store, author, key, &request, async |id| {
-        let text = text::post(&request.text)
-            .map_err(|fault| Problem::new(Code::ValidationFailed).field("text", fault.code(), fault.to_string()))?;
+        let text = text_of(&request.text)?;
         let new = NewPost { id: PostId(id), author, text, visibility: request.visibility.into() };
         // An account that was deleted in this very moment takes its tokens with it.
         let post = store.create_post(new).await?.ok_or(Problem::new(Code::InvalidToken))?;
@@ -177,6 +204,49 @@ pub(crate) async fn list_posts(
     Ok(HttpResponse::Ok().json(PostPage::new(posts.into_iter().map(PostResponse::from).collect(), None, None)))
 }
 
+/// Change the text of a post
+///
+/// Tags and mentions are derived anew, `editedAt` is set, and what the post said before is in its history. A text that is the same as
+/// before changes nothing. Who may see the post, its place in lists and its totals stay as they are.
+#[utoipa::path(tag = "posts", params(IdParam), responses(
+    (status = 200, description = "The post as it is now", body = PostResponse),
+    (status = 403, description = "`not_yours`: somebody else wrote it"),
+    (status = 404, description = "There is no such post (any more), or none that the caller may see"),
+    (status = 422, description = "`validation_failed`: the text breaks a rule"),
+))]
+#[patch("/posts/{id}")]
+pub(crate) async fn edit_post(
+    viewer: Viewer,
+    PathId(id): PathId<PostId>,
+    Json(request): Json<EditPostRequest>,
+    store: Data<Store>,
+) -> Result<HttpResponse> {
+    match store.edit_post(id, viewer.user_id, text_of(&request.text)?).await? {
+        Edited::Now(post) => Ok(HttpResponse::Ok().json(PostResponse::from(*post))),
+        Edited::NotFound => Err(Problem::not_found()),
+        Edited::NotYours => Err(Problem::new(Code::NotYours)),
+    }
+}
+
+/// List what a post said before
+///
+/// Its earlier versions, newest first, without the text that it has now: the newest 50 are kept. Whoever may see the post sees its history.
+#[utoipa::path(tag = "posts", security((), ("bearer" = [])), params(IdParam, ListParams), responses(
+    (status = 200, description = "A page of earlier versions; empty where it was never edited", body = RevisionPage),
+    (status = 404, description = "There is no such post, or none that the caller may see"),
+))]
+#[get("/posts/{id}/history")]
+pub(crate) async fn list_post_history(
+    MaybeViewer(viewer): MaybeViewer,
+    PathId(id): PathId<PostId>,
+    list: ListQuery<SeqCursor>,
+    store: Data<Store>,
+) -> Result<HttpResponse> {
+    let viewer = viewer.map(|viewer| viewer.user_id);
+    let page = store.post_history(id, viewer, list.cursor, list.limit).await?.ok_or(Problem::not_found())?;
+    Ok(list.answer(page.map(RevisionResponse::from), RevisionPage::new))
+}
+
 /// Delete a post
 ///
 /// It is gone from every list and read at once, and with it what stands under it.
@@ -211,6 +281,37 @@ pub(crate) async fn list_user_posts(
     let viewer = viewer.map(|viewer| viewer.user_id);
     let page = store.posts_of(&user, viewer, list.cursor.clone(), list.limit).await?.ok_or(Problem::not_found())?;
     Ok(list.answer(page.map(PostResponse::from), PostPage::new))
+}
+
+/// List the posts with a tag
+///
+/// Newest first: those that the caller may see, without those of accounts that the caller mutes. The tag is folded as in posts, so that its
+/// case makes no difference. One that nobody has used is an empty list.
+#[utoipa::path(tag = "posts", security((), ("bearer" = [])), params(TagParam, ListParams), responses(
+    (status = 200, description = "A page of posts", body = PostPage),
+    (status = 422, description = "`validation_failed`: no text can have such a tag"),
+))]
+#[get("/tags/{tag}/posts")]
+pub(crate) async fn list_tag_posts(
+    MaybeViewer(viewer): MaybeViewer,
+    PathTag(tag): PathTag,
+    list: ListQuery<TimeCursor>,
+    store: Data<Store>,
+) -> Result<HttpResponse> {
+    let viewer = viewer.map(|viewer| viewer.user_id);
+    let page = store.posts_with_tag(&tag, viewer, list.cursor.clone(), list.limit).await?;
+    Ok(list.answer(page.map(PostResponse::from), PostPage::new))
+}
+
+/// A text of a request as it is stored.
+fn text_of(text: &str) -> Result<String> {
+    text::post(text).map_err(|fault| Problem::new(Code::ValidationFailed).field("text", fault.code(), fault.to_string()))
+}
+
+impl From<Revision> for RevisionResponse {
+    fn from(revision: Revision) -> Self {
+        Self { text: revision.text, edited_at: revision.edited_at }
+    }
 }
 
 impl From<Post> for PostResponse {

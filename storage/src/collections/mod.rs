@@ -34,6 +34,8 @@ pub const BLOCKS: &str = "blocks";
 pub const MUTES: &str = "mutes";
 /// Posts.
 pub const POSTS: &str = "posts";
+/// What edited posts said before.
+pub const POST_REVISIONS: &str = "post_revisions";
 /// Comments.
 pub const COMMENTS: &str = "comments";
 /// Likes of posts and of comments.
@@ -86,6 +88,7 @@ pub const ALL: &[Collection] = &[
     graph::MUTES,
     graph::USER_OVERFLOW,
     posts::POSTS,
+    posts::POST_REVISIONS,
     timelines::TIMELINE_ENTRIES,
     timelines::TIMELINES,
     comments::COMMENTS,

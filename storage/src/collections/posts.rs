@@ -1,8 +1,9 @@
 //! `posts`: texts with a copy of their author (extended reference), their totals (computed) and their newest comments (subset).
+//! `post_revisions`: what edited posts said before.
 
 use bson::{Document, doc};
 
-use super::{Collection, array, author, count, date, id, index, int_from, object, one_of, partial, string};
+use super::{Collection, array, author, count, date, id, index, int_from, object, one_of, partial, string, unique};
 
 pub(super) const POSTS: Collection = Collection {
     name: super::POSTS,
@@ -32,6 +33,8 @@ pub(super) const POSTS: Collection = Collection {
                 // The last numbers given to its likes and reposts; none before the first.
                 ("likeSeq", count()),
                 ("repostSeq", count()),
+                // How often it was edited: the last number given to an earlier version; none before the first.
+                ("revisionSeq", count()),
             ],
         )
     },
@@ -51,6 +54,13 @@ pub(super) const POSTS: Collection = Collection {
             partial(doc! { "delivery.state": 1, "delivery.runAfter": 1 }, doc! { "delivery.state": "pending" }),
         ]
     },
+};
+
+pub(super) const POST_REVISIONS: Collection = Collection {
+    name: super::POST_REVISIONS,
+    schema: || object([("_id", id()), ("postId", id()), ("seq", int_from(1)), ("text", string(5000)), ("editedAt", date())], []),
+    // The history of a post, and what a deleted post leaves.
+    indexes: || vec![unique(doc! { "postId": 1, "seq": -1 })],
 };
 
 fn counters() -> Document {

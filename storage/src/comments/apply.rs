@@ -44,6 +44,29 @@ const STEP: i64 = 2_000;
 /// Tombstones that one step looks at.
 const PURGED_AT_ONCE: i64 = 500;
 
+/// What one comment tells.
+fn told_of_one(
+    comment: &CommentDoc,
+    author: UserId,
+    answered: Option<UserId>,
+    post_author: UserId,
+    mentioned: impl IntoIterator<Item = UserId>,
+) -> Vec<Told> {
+    let told = told_of_comment(author, answered, post_author, mentioned).into_iter().map(|(recipient, kind)| Told {
+        recipient,
+        kind: match kind {
+            NotificationKind::Reply => SingleDoc::Reply,
+            NotificationKind::Comment => SingleDoc::Comment,
+            _ => SingleDoc::Mention,
+        },
+        actor: author,
+        act: comment.id,
+        post: Some(comment.post_id),
+        comment: Some(comment.id),
+    });
+    told.collect()
+}
+
 /// The part of a post that its comments write.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -262,19 +285,41 @@ impl Store {
             let Some(author) = comment.live_author() else { continue };
             let answered = comment.parent_id.and_then(|parent| authors.get(&comment_id(parent)).copied());
             let mentioned = handles(comment).into_iter().filter_map(|handle| named.get(&handle).copied());
-            told.extend(told_of_comment(author, answered, post_author, mentioned).into_iter().map(|(recipient, kind)| Told {
-                recipient,
-                kind: match kind {
-                    NotificationKind::Reply => SingleDoc::Reply,
-                    NotificationKind::Comment => SingleDoc::Comment,
-                    _ => SingleDoc::Mention,
-                },
-                actor: author,
-                act: comment.id,
-                post: Some(comment.post_id),
-                comment: Some(comment.id),
-            }));
+            told.extend(told_of_one(comment, author, answered, post_author, mentioned));
         }
+        Ok(told)
+    }
+
+    /// Brings what is told of a comment up to date with its text, in the transaction that changed that from `before`. One that is not
+    /// counted yet is told by whoever counts it, from what it says then.
+    pub(super) async fn retell_comment(
+        &self,
+        session: &mut ClientSession,
+        comment: &CommentDoc,
+        before: &str,
+    ) -> Result<Vec<Told>> {
+        let handles = text::mentions(comment.text.as_deref().unwrap_or_default());
+        let (Some(author), Some(_)) = (comment.live_author(), comment.seq) else { return Ok(Vec::new()) };
+        if handles.is_empty() && text::mentions(before).is_empty() {
+            return Ok(Vec::new());
+        }
+        let named = self.accounts_named(&handles.iter().cloned().collect()).await?;
+        let fields = doc! { "_id": 0, "author.userId": 1 };
+        let posts = self.coll::<AuthorPart>(collections::POSTS);
+        let post = posts.find_one(doc! { "_id": comment.post_id }).projection(fields.clone()).session(&mut *session).await?;
+        let Some(post) = post else { return Ok(Vec::new()) };
+        let answered = match comment.parent_id {
+            Some(parent) => {
+                let live = doc! { "_id": parent, "author": { "$exists": true } };
+                let comments = self.coll::<AuthorPart>(collections::COMMENTS);
+                comments.find_one(live).projection(fields).session(&mut *session).await?
+            }
+            None => None,
+        };
+        let user = |part: AuthorPart| UserId(part.author.user_id.into());
+        let mentioned = handles.into_iter().filter_map(|handle| named.get(&handle).copied());
+        let told = told_of_one(comment, author, answered.map(user), user(post), mentioned);
+        self.retell_mentions(session, comment.id, &told).await?;
         Ok(told)
     }
 

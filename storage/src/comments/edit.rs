@@ -1,7 +1,6 @@
 //! Changing the text of a comment.
 
 use bson::{Document, doc};
-use mongodb::options::ReturnDocument;
 use rookery_domain::{
     CommentId, UserId,
     comments::{ChangeCommentRefusal, Comment},
@@ -45,12 +44,12 @@ impl Store {
         let own = doc! { "_id": b(id), "state": "live", "author.userId": b(by) };
         let edited_at = date(now());
         let edit = doc! { "$set": { "text": text, "editedAt": edited_at } };
-        let edited =
-            self.comment_coll().find_one_and_update(own, edit).return_document(ReturnDocument::After).session(&mut session).await?;
-        let Some(edited) = edited else {
+        let Some(before) = self.comment_coll().find_one_and_update(own, edit).session(&mut session).await? else {
             session.abort_transaction().await?;
             return Ok(None);
         };
+        let said = before.text.clone().unwrap_or_default();
+        let edited = CommentDoc { text: Some(text.to_owned()), edited_at: Some(edited_at), ..before };
         let keeping = doc! { "_id": edited.post_id, "recentComments._id": edited.id };
         let this = doc! { "$eq": ["$$one._id", edited.id] };
         // A literal: a text that begins with `$` is no field.
@@ -58,7 +57,9 @@ impl Store {
         let each = doc! { "$map": { "input": "$recentComments", "as": "one", "in": { "$cond": [this, changed, "$$one"] } } };
         let change = vec![doc! { "$set": { "recentComments": each } }];
         self.coll::<Document>(collections::POSTS).update_one(keeping, change).session(&mut session).await?;
+        let told = self.retell_comment(&mut session, &edited, &said).await?;
         commit(session).await?;
+        self.announce(told.iter().map(|one| one.recipient));
         Ok(Some(edited))
     }
 }

@@ -136,6 +136,9 @@ impl World {
         let answered = comment(store, alice, other, None).await;
         comment(store, bob, other, Some(answered)).await;
         comment(store, alice, other, None).await;
+        for n in 0..3 {
+            store.edit_post(post, alice, format!("#mine {n}")).await.unwrap();
+        }
         store.finish_jobs().await.unwrap();
         store.feed(alice, None, FIRST).await.unwrap();
         Self { db, alice, bob, carol, post, other, answered }
@@ -158,6 +161,7 @@ impl World {
         assert_eq!(comments.total, 2, "the answer, and what it answers as a tombstone");
         assert_eq!(comments.page.items[0].id, self.answered);
         assert!(comments.page.items[0].deleted && comments.page.items[0].author.is_none());
+        assert_eq!(store.coll::<Document>(collections::POST_REVISIONS).count_documents(doc! {}).await.unwrap(), 0);
         assert_gone(store, self.alice).await;
     }
 }

@@ -1,12 +1,17 @@
 //! The documents of posts, as the database holds them.
 
-use rookery_domain::{UserId, fanout::Delivery, post::Visibility, text};
+use rookery_domain::{
+    UserId,
+    fanout::Delivery,
+    post::{Revision, Visibility},
+    text,
+};
 use serde::{Deserialize, Serialize};
 
 use super::NewPost;
 use crate::{
-    store::{b, date, now},
-    users::{OutlierDoc, SettingsDoc},
+    store::{b, date, now, timestamp},
+    users::{OutlierDoc, SettingsDoc, SummaryDoc},
 };
 
 /// The version of a post's document that this code writes.
@@ -128,6 +133,20 @@ pub(crate) enum PostState {
     Deleted,
 }
 
+/// What an edited post said before.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RevisionDoc {
+    #[serde(rename = "_id")]
+    pub id: bson::Uuid,
+    pub post_id: bson::Uuid,
+    /// The n-th text of its post.
+    pub seq: i64,
+    pub text: String,
+    /// When this was written, not when it was replaced.
+    pub edited_at: bson::DateTime,
+}
+
 /// What a post needs of its author.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -170,6 +189,18 @@ pub(super) struct MentionsDoc {
 #[serde(rename_all = "camelCase")]
 pub(super) struct PostSeqDoc {
     pub post_seq: i64,
+}
+
+impl From<SummaryDoc> for AuthorDoc {
+    fn from(user: SummaryDoc) -> Self {
+        Self { user_id: user.id, handle: user.handle, display_name: user.display_name, avatar_url: user.avatar_url }
+    }
+}
+
+impl From<RevisionDoc> for Revision {
+    fn from(revision: RevisionDoc) -> Self {
+        Self { text: revision.text, edited_at: timestamp(revision.edited_at) }
+    }
 }
 
 impl DeliveryDoc {

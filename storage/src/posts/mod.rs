@@ -6,7 +6,9 @@
 //! what is not delivered is pulled.
 
 mod docs;
+mod edit;
 mod seen;
+mod tags;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -27,13 +29,14 @@ use rookery_domain::{
 };
 
 pub(crate) use self::docs::{
-    AuthorDoc, DeliveryDoc, DeliveryState, PostCountersDoc, PostDoc, PostState, RecentCommentDoc, VisibilityDoc,
+    AuthorDoc, DeliveryDoc, DeliveryState, PostCountersDoc, PostDoc, PostState, RecentCommentDoc, RevisionDoc, VisibilityDoc,
 };
 use self::docs::{MentionsDoc, PendingDoc, PostSeqDoc, WriterDoc};
+pub use self::edit::Edited;
 pub(crate) use self::seen::SeenPost;
 use crate::{
     Result, Store,
-    collections::{BOOKMARKS, LIKES, POSTS, REPOSTS, STATS_HOURLY, USERS},
+    collections::{BOOKMARKS, LIKES, POST_REVISIONS, POSTS, REPOSTS, STATS_HOURLY, USERS},
     error::is_duplicate_key,
     hidden::Hidden,
     notifications::Told,
@@ -77,6 +80,15 @@ pub enum Deleted {
     NotYours,
 }
 
+/// How a viewer comes to posts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// They were looked for, by their ids.
+    Sought,
+    /// They stand where anybody's may: those of muted accounts are left out.
+    Met,
+}
+
 /// What counting posts in their author came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Counted {
@@ -91,7 +103,7 @@ enum Counted {
 impl Store {
     /// Makes a post; none if its author is gone. Repeating it with the same id makes nothing new.
     ///
-    /// Five database commands: the author, the insert, and a transaction of three; one more where the text has mentions, and one
+    /// Five database commands: the author, the insert, and a transaction of three; two steps more where the text has mentions, and one
     /// in the life of an author whose posts begin to be pulled. None of them grows with the author's followers.
     pub async fn create_post(&self, new: NewPost) -> Result<Option<Post>> {
         let Some(writer) = self.writer(new.author).await? else {
@@ -134,7 +146,10 @@ impl Store {
         if post.delivery.state == DeliveryState::Pending {
             self.wake().deliverer.notify_one();
         }
-        Ok(Some(self.shown(post, Some(author))))
+        // Whom a block hides from the author is not named in the answer either.
+        let posts = [post];
+        let hidden = self.hidden_in(Some(author), &posts).await?;
+        Ok(posts.into_iter().next().map(|post| self.shown_without(post, Some(author), &hidden)))
     }
 
     /// A live post that the viewer may see, with its newest comments that the viewer may see.
@@ -152,27 +167,30 @@ impl Store {
     pub async fn posts(&self, ids: &[PostId], viewer: Option<UserId>) -> Result<Vec<Post>> {
         let wanted: Vec<bson::Uuid> = ids.iter().copied().map(b).collect();
         let found = self.coll::<PostDoc>(POSTS).find(doc! { "_id": { "$in": wanted }, "state": "live" }).await?;
-        let found: Vec<PostDoc> = found.try_collect().await?;
-        let authors: HashSet<UserId> = found.iter().map(PostDoc::author_id).collect();
+        let seen = self.seen_among(viewer, found.try_collect().await?, Found::Sought).await?;
+        let mut seen: HashMap<PostId, Post> = seen.into_iter().map(|post| (post.id, post)).collect();
+        let mut shown: Vec<Post> = ids.iter().filter_map(|id| seen.remove(id)).collect();
+        self.flag(viewer, &mut shown).await?;
+        Ok(shown)
+    }
+
+    /// Those of some posts that are live and that the viewer may see, in their order, as they are shown; what the viewer has done with
+    /// them is still to be added.
+    async fn seen_among(&self, viewer: Option<UserId>, posts: Vec<PostDoc>, found: Found) -> Result<Vec<Post>> {
+        let authors: HashSet<UserId> = posts.iter().map(PostDoc::author_id).collect();
         let (relations, private, hidden) = futures::try_join!(
             self.relations_to_authors(viewer, &authors),
             self.private_among(authors.clone()),
-            self.hidden_in(viewer, &found),
+            self.hidden_in(viewer, &posts),
         )?;
-        let mut seen: HashMap<PostId, PostDoc> = found
-            .into_iter()
-            .filter(|post| {
-                let author = post.author_id();
-                let relation = relations.get(&author).copied().unwrap_or_default();
-                let visibility = Visibility::of(post.visibility.into(), private.contains(&author));
-                !self.is_deleting(author) && may_see(visibility, viewer == Some(author), relation)
-            })
-            .map(|post| (PostId(post.id.into()), post))
-            .collect();
-        let shown = ids.iter().filter_map(|id| seen.remove(id)).map(|post| self.shown_without(post, viewer, &hidden));
-        let mut shown: Vec<Post> = shown.collect();
-        self.flag(viewer, &mut shown).await?;
-        Ok(shown)
+        let seen = posts.into_iter().filter(|post| {
+            let author = post.author_id();
+            let relation = relations.get(&author).copied().unwrap_or_default();
+            let visibility = Visibility::of(post.visibility.into(), private.contains(&author));
+            let silent = found == Found::Met && relation.muting;
+            post.is_live() && !silent && !self.is_deleting(author) && may_see(visibility, viewer == Some(author), relation)
+        });
+        Ok(seen.map(|post| self.shown_without(post, viewer, &hidden)).collect())
     }
 
     /// A page of the posts of an account, newest first: those that the viewer may see. None if there is no such account, or it blocks
@@ -309,18 +327,8 @@ impl Store {
             .find(doc! { "handle": { "$in": named }, "state": "live" })
             .projection(SummaryDoc::projection())
             .await?;
-        let mut found: HashMap<String, AuthorDoc> = found
-            .map_ok(|user| {
-                let copy = AuthorDoc {
-                    user_id: user.id,
-                    handle: user.handle.clone(),
-                    display_name: user.display_name,
-                    avatar_url: user.avatar_url,
-                };
-                (user.handle, copy)
-            })
-            .try_collect()
-            .await?;
+        let mut found: HashMap<String, AuthorDoc> =
+            found.map_ok(|user| (user.handle.clone(), AuthorDoc::from(user))).try_collect().await?;
         Ok(handles.iter().filter_map(|handle| found.remove(handle.as_str())).collect())
     }
 
@@ -472,7 +480,9 @@ impl Store {
     pub(crate) async fn sweep_under_posts(&self, ids: &[bson::Uuid]) -> Result<usize> {
         let mut swept = self.sweep_comments(ids, SWEEP).await?;
         self.untell_reactions_to_gone(ids).await?;
-        for (name, field) in [(LIKES, "targetId"), (REPOSTS, "postId"), (BOOKMARKS, "postId"), (STATS_HOURLY, "subject")] {
+        for (name, field) in
+            [(LIKES, "targetId"), (REPOSTS, "postId"), (BOOKMARKS, "postId"), (POST_REVISIONS, "postId"), (STATS_HOURLY, "subject")]
+        {
             swept += self.sweep_edges(name, field, ids).await?;
         }
         Ok(swept)

@@ -22,6 +22,8 @@ pub(crate) struct SeenPost {
     pub comment_seq: i64,
     pub like_seq: i64,
     pub repost_seq: i64,
+    /// How often it was edited.
+    pub revision_seq: i64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -35,6 +37,8 @@ struct SeenPostDoc {
     like_seq: i64,
     #[serde(default)]
     repost_seq: i64,
+    #[serde(default)]
+    revision_seq: i64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -46,7 +50,9 @@ struct SeenAuthorDoc {
 impl Store {
     /// What is said of a live post, if the viewer may see it.
     pub(crate) async fn seen_post(&self, post: bson::Uuid, viewer: Option<UserId>) -> Result<Option<SeenPost>> {
-        let parts = doc! { "author.userId": 1, "visibility": 1, "counters": 1, "commentSeq": 1, "likeSeq": 1, "repostSeq": 1 };
+        let parts = doc! {
+            "author.userId": 1, "visibility": 1, "counters": 1, "commentSeq": 1, "likeSeq": 1, "repostSeq": 1, "revisionSeq": 1,
+        };
         let live = doc! { "_id": post, "state": "live" };
         let Some(post) = self.coll::<SeenPostDoc>(POSTS).find_one(live).projection(parts).await? else {
             return Ok(None);
@@ -72,6 +78,7 @@ impl Store {
             comment_seq: post.comment_seq,
             like_seq: post.like_seq,
             repost_seq: post.repost_seq,
+            revision_seq: post.revision_seq,
         }))
     }
 }

@@ -17,6 +17,7 @@ mod reactions;
 mod repair;
 #[cfg(test)]
 mod repair_tests;
+mod revisions;
 #[cfg(test)]
 mod tests;
 mod timelines;
@@ -93,6 +94,10 @@ pub enum DriftKind {
     OrphanNotification,
     /// I2: a comment is under a post, or answers a comment, that does not exist.
     OrphanComment,
+    /// I2: an earlier version has a number that its post never gave out, or is older than those that are kept.
+    RevisionSeq,
+    /// I2: an earlier version is of a post that does not exist.
+    OrphanRevision,
     /// I3: an account is flagged, or not, against its followers and the threshold.
     OutlierFlag,
     /// I3: the overflow pages of an account are not its edges, each on its page.
@@ -222,7 +227,7 @@ impl From<Findings> for Vec<Finding> {
 }
 
 /// The order of the checks. Children come before what is made of their counters, so that one repair leaves nothing to a second.
-const CHECKS: [Stage; 14] = [
+const CHECKS: [Stage; 15] = [
     Stage::Accounts,
     Stage::Blocks,
     Stage::Mutes,
@@ -230,6 +235,7 @@ const CHECKS: [Stage; 14] = [
     Stage::Outliers,
     Stage::Posts,
     Stage::Replies,
+    Stage::Revisions,
     Stage::Likes,
     Stage::CommentLikes,
     Stage::Reposts,
@@ -331,6 +337,7 @@ impl Pass {
             Stage::Outliers => outliers::check(self).await,
             Stage::Posts => comments::check_posts(self).await,
             Stage::Replies => comments::check_replies(self).await,
+            Stage::Revisions => revisions::check(self).await,
             Stage::Likes => reactions::check(self, Kind::PostLike).await,
             Stage::CommentLikes => reactions::check(self, Kind::CommentLike).await,
             Stage::Reposts => reactions::check(self, Kind::Repost).await,

@@ -9,12 +9,13 @@ use std::{collections::VecDeque, fmt, time::Duration};
 
 use bson::{Document, doc};
 use futures::TryStreamExt as _;
-use mongodb::ClientSession;
+use mongodb::{ClientSession, options::ReturnDocument};
 use rookery_domain::{
     PostId, UserId,
     comments::{RECENT_KEPT, TOMBSTONE_KEPT},
     feed::Act,
     ids, outlier,
+    post::REVISIONS_KEPT,
 };
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -23,7 +24,7 @@ use super::{Drift, DriftKind, Place};
 use crate::{
     Error, Result, Store,
     bulk::Statement,
-    collections::{BLOCKS, COMMENTS, FOLLOWS, LIKES, NOTIFICATIONS, POSTS, REPOSTS, USERS},
+    collections::{BLOCKS, COMMENTS, FOLLOWS, LIKES, NOTIFICATIONS, POST_REVISIONS, POSTS, REPOSTS, USERS},
     comments::{CommentCountersDoc, CommentDoc, CommentStateDoc, recent},
     graph::{FollowDoc, IdDoc, LEASE_PREFIX},
     jobs::Then,
@@ -139,6 +140,11 @@ async fn mend(store: &Store, drift: &Drift, subject: bson::Uuid) -> Result<Fixed
             while store.sweep_edges(kind.edges(), kind.parent(), &[subject]).await? > 0 {}
             Ok(Fixed::Done("removed"))
         }
+        (DriftKind::RevisionSeq, _) => until_no_conflict(|| renumber_revisions(store, subject)).await,
+        (DriftKind::OrphanRevision, _) => {
+            while store.sweep_edges(POST_REVISIONS, "postId", &[subject]).await? > 0 {}
+            Ok(Fixed::Done("removed"))
+        }
         (DriftKind::NotPulled, Place::In(REPOSTS)) => pull(store, REPOSTS, "active", "$userId", subject).await,
         (DriftKind::NotPulled, _) => pull(store, POSTS, "live", "$author.userId", subject).await,
         (DriftKind::ParkedFanout, Place::In(name)) => {
@@ -171,6 +177,27 @@ async fn mend(store: &Store, drift: &Drift, subject: bson::Uuid) -> Result<Fixed
     }
 }
 
+/// Has a post go on from the last number that a version of it has, and keep as many as it may. A transaction that writes the post, as
+/// an edit does.
+async fn renumber_revisions(store: &Store, post: bson::Uuid) -> Result<Fixed> {
+    let mut session = store.begin().await?;
+    let of = doc! { "postId": post };
+    let revisions = store.coll::<Numbered>(POST_REVISIONS);
+    let newest = revisions.find_one(of).sort(doc! { "seq": -1 }).projection(doc! { "seq": 1 });
+    let Some(Numbered { seq, .. }) = newest.session(&mut session).await? else { return Ok(Fixed::Done("there is none any more")) };
+    let raise = doc! { "$max": { "revisionSeq": seq } };
+    let fields = doc! { "_id": 0, "last": "$revisionSeq" };
+    let posts = store.coll::<LastPart>(POSTS);
+    let written = posts.find_one_and_update(doc! { "_id": post }, raise).projection(fields).return_document(ReturnDocument::After);
+    let Some(LastPart { last }) = written.session(&mut session).await? else {
+        return Ok(Fixed::Done("its post is gone"));
+    };
+    let old = doc! { "postId": post, "seq": { "$lte": last - REVISIONS_KEPT } };
+    store.coll::<Document>(POST_REVISIONS).delete_many(old).session(&mut session).await?;
+    commit(session).await?;
+    Ok(Fixed::Done("numbered on from the newest version, and the oldest removed"))
+}
+
 /// Takes a lease, waiting for whoever holds it, but not for ever.
 async fn lease(store: &Store, name: &str) -> Result<Lease> {
     let until = Instant::now() + PATIENCE;
@@ -186,6 +213,11 @@ async fn lease(store: &Store, name: &str) -> Result<Lease> {
 /// Takes the applier's lease of an account.
 async fn lease_of(store: &Store, user: UserId) -> Result<Lease> {
     lease(store, &format!("{LEASE_PREFIX}{user}")).await
+}
+
+#[derive(Debug, Deserialize)]
+struct LastPart {
+    last: i64,
 }
 
 #[derive(Debug, Deserialize)]

@@ -14,7 +14,9 @@ use super::{
 };
 use crate::{
     Settings,
-    collections::{BLOCKS, COMMENTS, FOLLOWS, LIKES, MUTES, NOTIFICATIONS, POSTS, REPOSTS, TIMELINE_ENTRIES, USERS},
+    collections::{
+        BLOCKS, COMMENTS, FOLLOWS, LIKES, MUTES, NOTIFICATIONS, POST_REVISIONS, POSTS, REPOSTS, TIMELINE_ENTRIES, USERS,
+    },
     comments::{CommentDoc, NewComment},
     graph::{FollowDoc, IdDoc},
     posts::NewPost,
@@ -333,6 +335,28 @@ async fn reactions_are_counted_numbered_delivered_and_entered_anew() {
         doc! { "$set": { "delivery.state": "pending", "delivery.pull": b(world.bob) }, "$unset": { "delivery.pulledAt": "" } };
     world.update(REPOSTS, repost, parked).await;
     world.assert_mended(&[DriftKind::ParkedFanout]).await;
+}
+
+#[tokio::test]
+async fn versions_are_numbered_on_and_those_of_nothing_removed() {
+    let world = World::new().await;
+    let (store, post) = (world.db.store(), world.posts[1]);
+    for text in ["second", "third"] {
+        store.edit_post(post, world.bob, text.to_owned()).await.unwrap();
+    }
+    let first = doc! { "postId": b(post), "seq": 1_i64 };
+    world.copy(POST_REVISIONS, first.clone(), doc! { "postId": b(new_id()) }).await;
+    world.assert_mended(&[DriftKind::OrphanRevision]).await;
+    // The next edit would give out a number that is there.
+    world.set(POSTS, post, doc! { "$set": { "revisionSeq": 1_i64 } }).await;
+    world.assert_mended(&[DriftKind::RevisionSeq]).await;
+    store.edit_post(post, world.bob, "fourth".to_owned()).await.unwrap();
+    world.copy(POST_REVISIONS, first.clone(), doc! { "seq": 60_i64 }).await;
+    world.assert_mended(&[DriftKind::RevisionSeq]).await;
+    let kept = store.post_history(post, None, None, rookery_domain::Limit::DEFAULT).await.unwrap().unwrap();
+    assert_eq!(kept.items.len(), 1, "the newest, and what 60 leaves of the others");
+    store.edit_post(post, world.bob, "fifth".to_owned()).await.unwrap();
+    assert_eq!(verify(store).await.unwrap(), []);
 }
 
 #[tokio::test]

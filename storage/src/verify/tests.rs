@@ -10,7 +10,7 @@ use rookery_domain::{CommentId, PostId, UserId, ids, post::Visibility};
 use super::*;
 use crate::{
     Settings,
-    collections::{BLOCKS, COMMENTS, FOLLOWS, POSTS, TIMELINE_ENTRIES, TIMELINES, USER_OVERFLOW, USERS},
+    collections::{BLOCKS, COMMENTS, FOLLOWS, POST_REVISIONS, POSTS, TIMELINE_ENTRIES, TIMELINES, USER_OVERFLOW, USERS},
     comments::NewComment,
     pending::Progress,
     posts::NewPost,
@@ -313,4 +313,25 @@ async fn what_the_applier_does_not_take_for_a_minute_is_reported() {
     // An applier that runs meanwhile is waited for.
     let (drift, ()) = tokio::join!(verify(world.db.store()), settle(world.db.store()));
     assert_eq!(drift.unwrap(), []);
+}
+
+#[tokio::test]
+async fn versions_of_nothing_and_numbers_that_were_never_given_out_are_reported() {
+    let world = World::new().await;
+    let post = world.posts[1];
+    for text in ["second", "third"] {
+        world.db.store().edit_post(post, world.bob, text.to_owned()).await.unwrap();
+    }
+    world.assert_reported(&[]).await;
+    let first = doc! { "postId": b(post), "seq": 1_i64 };
+    let lost = world.copy(POST_REVISIONS, first.clone(), doc! { "postId": b(new_id()) }).await;
+    world.assert_reported(&[DriftKind::OrphanRevision]).await;
+    world.delete(POST_REVISIONS, doc! { "_id": b(lost) }).await;
+    world.set(POSTS, post, doc! { "$set": { "revisionSeq": 1_i64 } }).await;
+    world.assert_reported(&[DriftKind::RevisionSeq]).await;
+    // Fifty more that left the first one behind.
+    world.set(POSTS, post, doc! { "$set": { "revisionSeq": 51_i64 } }).await;
+    world.assert_reported(&[DriftKind::RevisionSeq]).await;
+    world.delete(POST_REVISIONS, first).await;
+    world.assert_reported(&[]).await;
 }
