@@ -190,7 +190,7 @@ async fn an_export_holds_everything_a_line_each() {
     );
     let said: Vec<_> = of("revision").into_iter().map(|revision| (revision["postId"].clone(), revision["text"].clone())).collect();
     assert_eq!(said, ["better words", "words of mine"].map(|text| (json!(posts[0]), json!(text))));
-    assert_eq!(lines.len(), 11);
+    assert_eq!(lines.len(), 12);
     assert!(!answer.text().contains("others' words") && !answer.text().contains("argon2"), "what is others' or secret stays");
 }
 

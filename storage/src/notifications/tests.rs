@@ -109,11 +109,10 @@ impl World {
     async fn read(&self, up_to: NotificationId) {
         self.store().read_notifications(self.alice, up_to).await.unwrap();
     }
+}
 
-    async fn handle(&self) -> String {
-        let alice = self.store().summaries([self.alice]).await.unwrap().remove(&self.alice).unwrap();
-        alice.handle.as_str().to_owned()
-    }
+async fn handle(store: &Store, user: UserId) -> String {
+    store.summaries([user]).await.unwrap().remove(&user).unwrap().handle.as_str().to_owned()
 }
 
 async fn publish(store: &Store, author: UserId, text: &str) -> PostId {
@@ -159,7 +158,7 @@ async fn every_act_is_told_once_and_gone_when_it_is_undone() {
     use NotificationKind::{Comment, Follow, FollowRequest, Like, Mention, Reply, Repost};
     let world = World::new().await;
     let (store, alice, bob, post) = (world.store(), world.alice, world.bob, world.post);
-    let name = format!("see @{}", world.handle().await);
+    let name = format!("see @{}", handle(world.store(), world.alice).await);
     let own = world.comment(alice, &name, None).await;
     for one in [store.like_post(post, alice).await, store.repost(post, alice).await] {
         one.unwrap().unwrap();
@@ -566,18 +565,32 @@ async fn counting_what_is_unread_ends_at_a_thousand() {
 async fn an_edit_tells_who_is_named_now_and_no_longer_who_is_not() {
     let world = World::new().await;
     let store = world.store();
-    let post = publish(store, world.bob, &format!("@{}", world.handle().await)).await;
-    let before = world.told().await;
-    let edit = async |named: &[UserId]| {
-        let told: Vec<Told> = named.iter().map(|user| Told::mention(*user, world.bob, b(post), Some(b(post)), None)).collect();
-        let mut session = store.begin().await.unwrap();
-        store.retell_mentions(&mut session, b(post), &told).await.unwrap();
-        crate::store::commit(session).await.unwrap();
-        (world.told().await, walk(store, world.carol, 5).await.len())
+    let (alice, carol) = (handle(store, world.alice).await, handle(store, world.carol).await);
+    let of_carol = publish(store, world.carol, "Of Carol").await;
+    // Who answers Carol tells her of that, named or not.
+    let new = NewComment { text: format!("@{alice} @{carol}"), post: of_carol, ..world.new_comment(world.bob, "", None) };
+    let comment = store.create_comment(new).await.unwrap().unwrap().id;
+    let post = publish(store, world.bob, &format!("@{alice} @{carol}")).await;
+    let told = async |user: UserId| -> Vec<(NotificationKind, NotificationId)> {
+        walk(store, user, 5).await.iter().map(|notice| (notice.kind, notice.id)).collect()
     };
-    assert_eq!(edit(&[world.alice, world.carol]).await, (before, 1), "who was named before is not told again");
-    assert_eq!(edit(&[world.carol]).await, (vec![], 1));
-    assert_eq!(edit(&[]).await, (vec![], 0));
+    let (of_alice, before) = (told(world.alice).await, told(world.carol).await);
+    let kinds = |told: &[(NotificationKind, NotificationId)]| told.iter().map(|(kind, _)| *kind).collect::<Vec<_>>();
+    assert_eq!(kinds(&of_alice), [NotificationKind::Mention; 2]);
+    assert_eq!(kinds(&before), [NotificationKind::Mention, NotificationKind::Comment]);
+    let edit = async |text: &str| {
+        store.edit_post(post, world.bob, text.to_owned()).await.unwrap();
+        store.edit_comment(comment, world.bob, text).await.unwrap().unwrap();
+    };
+    edit(&format!("Once more, @{alice}")).await;
+    assert_eq!(told(world.alice).await, of_alice, "who was named before is not told again");
+    assert_eq!(told(world.carol).await, before[1..], "who is named no longer is told of the comment alone");
+    edit("nobody").await;
+    assert_eq!((told(world.alice).await, told(world.carol).await), (vec![], before[1..].to_vec()));
+    edit(&format!("@{carol} and @{alice}")).await;
+    assert_eq!(kinds(&told(world.alice).await), [NotificationKind::Mention; 2]);
+    assert_eq!(kinds(&told(world.carol).await), [NotificationKind::Mention, NotificationKind::Comment]);
+    assert_eq!(verify(store).await.unwrap(), []);
 }
 
 #[tokio::test]

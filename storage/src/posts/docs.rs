@@ -182,7 +182,15 @@ pub(super) struct PendingAuthorDoc {
 pub(super) struct MentionsDoc {
     #[serde(rename = "_id")]
     pub id: bson::Uuid,
-    pub mentioned: Vec<bson::Uuid>,
+    #[serde(default)]
+    pub mentions: Vec<MentionPart>,
+}
+
+/// Who is mentioned.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct MentionPart {
+    pub user_id: bson::Uuid,
 }
 
 #[derive(Debug, Deserialize)]

@@ -20,7 +20,7 @@ use rookery_domain::{
 };
 use serde::Deserialize;
 
-use super::{AuthorDoc, RevisionDoc};
+use super::{AuthorDoc, RevisionDoc, docs::MentionPart};
 use crate::{
     Result, Store,
     collections::{POST_REVISIONS, POSTS, USERS},
@@ -62,7 +62,7 @@ struct BeforeDoc {
     revision_seq: i64,
     seq: Option<i64>,
     #[serde(default)]
-    mentioned: Vec<bson::Uuid>,
+    mentions: Vec<MentionPart>,
 }
 
 impl Store {
@@ -95,7 +95,7 @@ impl Store {
             "$inc": { "revisionSeq": 1_i64 },
         };
         let fields = doc! {
-            "_id": 0, "text": 1, "createdAt": 1, "editedAt": 1, "revisionSeq": 1, "seq": 1, "mentioned": "$mentions.userId",
+            "_id": 0, "text": 1, "createdAt": 1, "editedAt": 1, "revisionSeq": 1, "seq": 1, "mentions.userId": 1,
         };
         let posts = self.coll::<BeforeDoc>(POSTS);
         let before = posts.find_one_and_update(other, change).projection(fields).session(&mut session).await?;
@@ -117,7 +117,7 @@ impl Store {
             revisions.delete_many(old).session(&mut session).await?;
         }
         // One that is not counted yet is told by whoever counts it, from what it says then.
-        let names = !(before.mentioned.is_empty() && version.mentions.is_empty());
+        let names = !(before.mentions.is_empty() && version.mentions.is_empty());
         let mut told = Vec::new();
         if before.seq.is_some() && names {
             let mentioned = version.mentions.iter().map(|user| UserId(user.user_id.into())).filter(|user| *user != by);

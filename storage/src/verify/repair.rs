@@ -94,32 +94,12 @@ async fn mend(store: &Store, drift: &Drift, subject: bson::Uuid) -> Result<Fixed
             apply(store, name, subject).await
         }
         (DriftKind::StuckPending, Place::In(name)) => apply(store, name, subject).await,
-        (DriftKind::OrphanEdge, _) => store.delete_edges_of(user).await.map(|()| Fixed::Done("removed and uncounted")),
-        (DriftKind::OrphanPost, _) => {
-            store.delete_all_posts_of(user).await.map(|()| Fixed::Done("removed with what is under them"))
-        }
-        (DriftKind::OrphanBlock, Place::In(name)) => {
-            store.coll::<Document>(name).delete_one(doc! { "_id": subject }).await?;
-            Ok(Fixed::Done("removed"))
-        }
-        (DriftKind::OrphanNotification, _) => {
-            while store.sweep_notifications_of(user).await? > 0 {}
-            Ok(Fixed::Done("removed"))
-        }
         (DriftKind::NotificationCount, _) => {
             let count = vec![doc! { "$set": { "count": { "$size": "$items" } } }];
             let bucket = doc! { "_id": subject };
             until_no_conflict(async || Ok(store.coll::<Document>(NOTIFICATIONS).update_one(bucket.clone(), count.clone()).await?))
                 .await?;
             Ok(Fixed::Done("counted from its items"))
-        }
-        (DriftKind::OrphanComment, Place::In(POSTS)) => {
-            while store.sweep_comments(&[subject], 500).await? > 0 {}
-            Ok(Fixed::Done("removed"))
-        }
-        (DriftKind::OrphanComment, _) => {
-            until_no_conflict(|| bury(store, subject)).await?;
-            Ok(Fixed::Done("a tombstone stands in the lost comment's place"))
         }
         (DriftKind::OutlierFlag, _) => {
             let lease = lease_of(store, user).await?;
@@ -136,15 +116,7 @@ async fn mend(store: &Store, drift: &Drift, subject: bson::Uuid) -> Result<Fixed
         (DriftKind::LikeCount | DriftKind::RepostCount | DriftKind::ReactionSeq, Place::To(kind)) => {
             recount_reactions(store, kind, subject).await
         }
-        (DriftKind::OrphanReaction, Place::To(kind)) => {
-            while store.sweep_edges(kind.edges(), kind.parent(), &[subject]).await? > 0 {}
-            Ok(Fixed::Done("removed"))
-        }
         (DriftKind::RevisionSeq, _) => until_no_conflict(|| renumber_revisions(store, subject)).await,
-        (DriftKind::OrphanRevision, _) => {
-            while store.sweep_edges(POST_REVISIONS, "postId", &[subject]).await? > 0 {}
-            Ok(Fixed::Done("removed"))
-        }
         (DriftKind::NotPulled, Place::In(REPOSTS)) => pull(store, REPOSTS, "active", "$userId", subject).await,
         (DriftKind::NotPulled, _) => pull(store, POSTS, "live", "$author.userId", subject).await,
         (DriftKind::ParkedFanout, Place::In(name)) => {
@@ -172,6 +144,42 @@ async fn mend(store: &Store, drift: &Drift, subject: bson::Uuid) -> Result<Fixed
                 checkpoint = Some(next);
             }
             Ok(Fixed::Done("every copy rewritten from the profile"))
+        }
+        _ => remove(store, drift, subject).await,
+    }
+}
+
+/// Removes what belongs to nothing that is there.
+async fn remove(store: &Store, drift: &Drift, subject: bson::Uuid) -> Result<Fixed> {
+    let user = UserId(drift.subject);
+    match (drift.kind, drift.place) {
+        (DriftKind::OrphanEdge, _) => store.delete_edges_of(user).await.map(|()| Fixed::Done("removed and uncounted")),
+        (DriftKind::OrphanPost, _) => {
+            store.delete_all_posts_of(user).await.map(|()| Fixed::Done("removed with what is under them"))
+        }
+        (DriftKind::OrphanBlock, Place::In(name)) => {
+            store.coll::<Document>(name).delete_one(doc! { "_id": subject }).await?;
+            Ok(Fixed::Done("removed"))
+        }
+        (DriftKind::OrphanNotification, _) => {
+            while store.sweep_notifications_of(user).await? > 0 {}
+            Ok(Fixed::Done("removed"))
+        }
+        (DriftKind::OrphanComment, Place::In(POSTS)) => {
+            while store.sweep_comments(&[subject], 500).await? > 0 {}
+            Ok(Fixed::Done("removed"))
+        }
+        (DriftKind::OrphanComment, _) => {
+            until_no_conflict(|| bury(store, subject)).await?;
+            Ok(Fixed::Done("a tombstone stands in the lost comment's place"))
+        }
+        (DriftKind::OrphanReaction, Place::To(kind)) => {
+            while store.sweep_edges(kind.edges(), kind.parent(), &[subject]).await? > 0 {}
+            Ok(Fixed::Done("removed"))
+        }
+        (DriftKind::OrphanRevision, _) => {
+            while store.sweep_edges(POST_REVISIONS, "postId", &[subject]).await? > 0 {}
+            Ok(Fixed::Done("removed"))
         }
         _ => Ok(Fixed::Left("nothing is known that mends it")),
     }
