@@ -61,6 +61,48 @@ async fn controls_and_lone_surrogates_are_refused() {
     }
 }
 
+/// Every call that takes a text, by the field it is in.
+async fn written(user: &User, post: &str, text: &str) -> Vec<(&'static str, Answer)> {
+    let (path, body) = (format!("/api/v1/posts/{post}"), json!({ "text": text }));
+    vec![
+        ("text", user.post("/api/v1/posts", &body).send().await),
+        ("text", user.patch(&path, &body).send().await),
+        ("text", user.post(&format!("{path}/comments"), &body).send().await),
+        ("bio", user.patch("/api/v1/me", &json!({ "bio": text })).send().await),
+        ("displayName", user.patch("/api/v1/me", &json!({ "displayName": text })).send().await),
+    ]
+}
+
+#[tokio::test]
+async fn one_set_of_rules_holds_for_every_text() {
+    let app = spawn_app().await;
+    let alice = app.alice().await;
+    let post = publish(&alice, "first").await["id"].as_str().unwrap().to_owned();
+    let tall = format!("q{}", "\u{301}".repeat(2500));
+    for (text, code) in [
+        ("a\u{0}b", "control_character"),
+        ("a\u{10}b", "control_character"),
+        ("\u{85}", "control_character"),
+        ("\u{200b}\u{202e}", "empty"),
+        (&*"\u{e9}".repeat(501), "too_long"),
+        (&*tall, "too_many_bytes"),
+    ] {
+        for (field, answer) in written(&alice, &post, text).await {
+            assert_eq!((answer.status, answer.fields()), (422, vec![field.to_owned()]), "{field}: {text:?}");
+            assert_eq!(answer.json()["errors"][0]["code"], code, "{field}: {text:?}");
+        }
+    }
+    for (field, answer) in written(&alice, &post, " \u{200b}cafe\u{301} \u{1f426} \u{a0}\n").await {
+        assert!([200, 201].contains(&answer.status), "{field}: {}", answer.text());
+        assert_eq!(answer.json()[field], "\u{200b}caf\u{e9} \u{1f426}", "{field}");
+    }
+    // What is searched for is read like what is stored, and nothing in it is refused or has a meaning.
+    let found =
+        async |q: &str| alice.get(&format!("/api/v1/users?q={q}")).expect(200).await.json()["items"].as_array().unwrap().len();
+    assert_eq!(found("%E2%80%8Bcafe%CC%81").await, 1);
+    assert_eq!(found("%00").await + found("%08").await + found(".*").await + found("%24where").await, 0);
+}
+
 #[tokio::test]
 async fn a_text_with_nothing_visible_is_refused() {
     let app = spawn_app().await;
