@@ -261,7 +261,11 @@ fn is_mark(c: char) -> bool {
 /// case is that of another letter. (Cherokee folds to upper case in Unicode, here to lower case like everything else: the classes are the
 /// same.)
 fn fold(tag: &str) -> String {
-    let folded = |c: char| if c == 'ı' { vec![c] } else { c.to_uppercase().flat_map(char::to_lowercase).collect() };
+    // First to small letters, for one capital (ẞ) has no other.
+    let folded = |c: char| match c {
+        'ı' => vec![c],
+        c => c.to_lowercase().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect(),
+    };
     tag.nfc().flat_map(folded).nfc().collect()
 }
 
