@@ -347,12 +347,6 @@ async fn ten_thousand_comments_are_paged_and_no_page_reads_them_all() {
         (doc! { "postId": post, "author.userId": { "$in": [b(world.bob)] } }, doc! {}, "postId_1_author.userId_1", 10_001),
         (doc! { "pending": true, "postId": post }, doc! { "depth": 1, "_id": 1 }, "pending_1_postId_1_depth_1__id_1", 0),
         (doc! { "state": "removed", "postId": post }, doc! {}, "state_1_postId_1", 0),
-        (
-            doc! { "author.userId": b(world.bob), "_id": { "$gt": b(uuid::Uuid::max()) } },
-            doc! { "_id": 1 },
-            "author.userId_1__id_1",
-            0,
-        ),
         (doc! { "purgeAt": { "$lte": date(now()) } }, doc! { "purgeAt": 1 }, "purgeAt_1", 0),
         (doc! { "likesLeft": true }, doc! {}, "likesLeft_1", 0),
     ] {
