@@ -89,6 +89,8 @@ async fn one_set_of_rules_holds_for_every_text() {
     ] {
         for (field, answer) in written(&alice, &post, text).await {
             assert_eq!((answer.status, answer.fields()), (422, vec![field.to_owned()]), "{field}: {text:?}");
+            // What is too long for a post is too heavy for a name before it is counted.
+            let code = if (field, code) == ("displayName", "too_long") { "too_many_bytes" } else { code };
             assert_eq!(answer.json()["errors"][0]["code"], code, "{field}: {text:?}");
         }
     }
