@@ -163,7 +163,7 @@ pub(super) struct PendingAuthorDoc {
 pub(super) struct MentionsDoc {
     #[serde(rename = "_id")]
     pub id: bson::Uuid,
-    pub mentioned: Vec<bson::Uuid>,
+    pub mentions: Vec<PendingAuthorDoc>,
 }
 
 #[derive(Debug, Deserialize)]

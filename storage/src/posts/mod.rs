@@ -379,11 +379,11 @@ impl Store {
     /// What the mentions in posts of an author tell.
     async fn mentions_in(&self, session: &mut ClientSession, author: UserId, ids: &[bson::Uuid]) -> Result<Vec<Told>> {
         let these = doc! { "_id": { "$in": ids }, "mentions.0": { "$exists": true } };
-        let fields = doc! { "mentioned": "$mentions.userId" };
+        let fields = doc! { "mentions.userId": 1 };
         let mut found = self.coll::<MentionsDoc>(POSTS).find(these).projection(fields).session(&mut *session).await?;
         let found: Vec<MentionsDoc> = found.stream(session).try_collect().await?;
         let told = found.iter().flat_map(|post| {
-            let mentioned = post.mentioned.iter().map(|user| UserId((*user).into()));
+            let mentioned = post.mentions.iter().map(|user| UserId(user.user_id.into()));
             mentioned.filter(|user| *user != author).map(|user| Told::mention(user, author, post.id, Some(post.id), None))
         });
         Ok(told.collect())
