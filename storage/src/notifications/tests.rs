@@ -15,7 +15,7 @@ use crate::{
     Settings,
     collections::{FOLLOWS, LIKES},
     comments::NewComment,
-    graph::FollowDoc,
+    graph::{FollowDoc, Followee},
     pending::Progress,
     posts::NewPost,
     profiles::ProfileEdit,
@@ -204,7 +204,7 @@ async fn every_act_is_told_once_and_gone_when_it_is_undone() {
         assert!(world.kept().await <= 3, "{}", world.kept().await);
     }
     set_private(store, alice, true).await;
-    store.follow(bob, alice).await.unwrap().unwrap();
+    store.follow(bob, Followee { id: alice, private: true }).await.unwrap().unwrap();
     assert_eq!(world.brief().await, [(FollowRequest, 1)]);
     store.unfollow(bob, alice).await.unwrap();
     assert_eq!(world.brief().await, []);
@@ -220,6 +220,7 @@ async fn consent_is_told_to_who_asked_and_the_follow_to_who_consented() {
     for fan in [world.bob, world.carol] {
         store.follow(fan, alice).await.unwrap().unwrap();
         store.follow(fan, alice).await.unwrap().unwrap();
+        settle(store).await;
     }
     assert_eq!(world.brief().await, [(FollowRequest, 1), (FollowRequest, 1)]);
     assert!(store.accept_request(alice, world.bob).await.unwrap());
