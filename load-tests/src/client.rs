@@ -322,13 +322,7 @@ impl Api {
     }
 
     /// Comments on a post, or answers a comment, and gives the new comment's id.
-    pub(crate) async fn comment(
-        &self,
-        caller: &Account,
-        post: Uuid,
-        text: &str,
-        parent: Option<Uuid>,
-    ) -> Result<Uuid, Failure> {
+    pub(crate) async fn comment(&self, caller: &Account, post: Uuid, text: &str, parent: Option<Uuid>) -> Result<Uuid, Failure> {
         let body = json!({"text": text, "parentId": parent});
         let request = self.http.post(self.url(&format!("/posts/{post}/comments"))).bearer_auth(&caller.token).json(&body);
         let made: Comment = self.json(request, 201).await?;

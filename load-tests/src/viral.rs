@@ -51,8 +51,7 @@ pub(crate) struct Sizes {
 
 impl Sizes {
     /// Enough for figures to be repeatable.
-    pub(crate) const FULL: Self =
-        Self { callers: 32, comments: 10_000, samples: 2_000, runs: 5, limit: Duration::from_secs(3) };
+    pub(crate) const FULL: Self = Self { callers: 32, comments: 10_000, samples: 2_000, runs: 5, limit: Duration::from_secs(3) };
 
     /// Enough to see that everything works.
     pub(crate) const QUICK: Self = Self { callers: 8, comments: 200, samples: 20, runs: 1, limit: Duration::from_millis(500) };

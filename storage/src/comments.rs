@@ -22,7 +22,7 @@ use mongodb::Collection;
 use rookery_domain::{
     CommentId, PostId, UserId,
     comments::{
-        Comment, CommentRefusal, ChangeCommentRefusal, MAX_DEPTH,
+        ChangeCommentRefusal, Comment, CommentRefusal, MAX_DEPTH,
         tree::{CommentState, Node},
     },
 };
@@ -339,11 +339,7 @@ impl Store {
     }
 
     /// Withdraws a comment that is written and forbidden; tries to apply one that is not.
-    async fn settle_written(
-        &self,
-        comment: &CommentDoc,
-        forbidden: Option<CommentRefusal>,
-    ) -> Result<Result<(), CommentRefusal>> {
+    async fn settle_written(&self, comment: &CommentDoc, forbidden: Option<CommentRefusal>) -> Result<Result<(), CommentRefusal>> {
         let Some(refusal) = forbidden else {
             self.apply_own(comment.post_id, comment.id).await?;
             return Ok(Ok(()));

@@ -18,12 +18,7 @@ impl Store {
     /// A text that is the same changes nothing, also not when it was edited.
     ///
     /// `text` is as [`rookery_domain::text::comment`] gives it.
-    pub async fn edit_comment(
-        &self,
-        id: CommentId,
-        by: UserId,
-        text: &str,
-    ) -> Result<Result<Comment, ChangeCommentRefusal>> {
+    pub async fn edit_comment(&self, id: CommentId, by: UserId, text: &str) -> Result<Result<Comment, ChangeCommentRefusal>> {
         let Some(comment) = self.comment_doc(id).await? else { return Ok(Err(ChangeCommentRefusal::NotFound)) };
         // Who may not read what stands under a post any more does not write there either.
         if comment.state != CommentStateDoc::Live || self.seen_comment(&comment, Some(by)).await?.is_none() {
@@ -50,12 +45,8 @@ impl Store {
         let own = doc! { "_id": b(id), "state": "live", "author.userId": b(by) };
         let edited_at = date(now());
         let edit = doc! { "$set": { "text": text, "editedAt": edited_at } };
-        let edited = self
-            .comment_coll()
-            .find_one_and_update(own, edit)
-            .return_document(ReturnDocument::After)
-            .session(&mut session)
-            .await?;
+        let edited =
+            self.comment_coll().find_one_and_update(own, edit).return_document(ReturnDocument::After).session(&mut session).await?;
         let Some(edited) = edited else {
             session.abort_transaction().await?;
             return Ok(None);

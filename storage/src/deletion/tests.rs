@@ -173,7 +173,8 @@ async fn a_deleted_account_is_hidden_at_once_and_then_gone() {
         assert_eq!(store.user_id(&name).await.unwrap(), None);
     }
     assert!(store.post(world.post, Some(world.bob)).await.unwrap().is_none());
-    assert!(store.comment(world.answered, Some(world.bob)).await.unwrap().is_none());
+    let left = store.comment(world.answered, Some(world.bob)).await.unwrap().unwrap();
+    assert!(left.deleted && left.author.is_none() && left.text.is_empty(), "nothing but the place of what Bob answered");
     let other = store.post(world.other, Some(world.bob)).await.unwrap().unwrap();
     assert_eq!(other.recent_comments.len(), 1);
     assert_eq!(other.mentions.len(), 1);
@@ -206,9 +207,10 @@ async fn another_process_hides_the_account_from_its_next_refresh_on() {
     world.store().mark_account(world.alice).await.unwrap().unwrap();
     second.refresh_deleting().await.unwrap();
     assert!(second.post(world.post, Some(world.bob)).await.unwrap().is_none());
-    assert!(second.comment(world.answered, None).await.unwrap().is_none());
+    assert!(second.comment(world.answered, None).await.unwrap().unwrap().deleted);
     let comments = second.comments(world.other, None, None, CommentOrder::Newest, None, FIRST).await.unwrap().unwrap();
-    assert!(comments.page.items.iter().all(|comment| comment.author.as_ref().unwrap().id == world.bob));
+    let authors = comments.page.items.iter().map(|comment| comment.author.as_ref().map(|author| author.id));
+    assert_eq!((authors.collect::<Vec<_>>(), comments.total), (vec![Some(world.bob), None], 2));
     second.finish_jobs().await.unwrap();
     world.assert_over().await;
 }

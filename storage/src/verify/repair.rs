@@ -462,11 +462,12 @@ async fn recount_replies(store: &Store, comment: bson::Uuid) -> Result<()> {
     let (live, shown, ..) = replies(store, &mut session, comment).await?;
     let set = doc! { "$set": { "counters.replies": live, "counters.children": shown } };
     store.coll::<Document>(COMMENTS).update_one(doc! { "_id": comment }, set).session(&mut session).await?;
-    keep_copy(store, &mut session, post_id, comment, |copy| copy.replies = live).await?;
+    keep_copies(store, &mut session, post_id, |copy| (copy.id == comment).then(|| copy.replies = live)).await?;
     commit(session).await
 }
 
-/// Writes the paths of all that answers a comment, and its own if it answers nothing. What stands below those is found by its own parent.
+/// Writes the paths of all that answers a comment, and its own if it answers nothing, with their levels in the copies that the post
+/// keeps. What stands below those is found by its own parent.
 async fn write_paths(store: &Store, comment: bson::Uuid) -> Result<()> {
     let mut session = store.begin().await?;
     let comments = store.coll::<CommentDoc>(COMMENTS);
@@ -475,13 +476,19 @@ async fn write_paths(store: &Store, comment: bson::Uuid) -> Result<()> {
     if found.parent_id.is_none() {
         path.clear();
     }
+    let depth = i32::try_from(path.len()).unwrap_or(i32::MAX);
     // Written also where it is right: who changes it at the same time, for what answers it, conflicts.
-    let depth = |path: &[bson::Uuid]| i32::try_from(path.len()).unwrap_or(i32::MAX);
-    let own = doc! { "$set": { "ancestors": &path, "depth": depth(&path) } };
+    let own = doc! { "$set": { "ancestors": &path, "depth": depth } };
     comments.update_one(doc! { "_id": comment }, own).session(&mut session).await?;
     path.push(comment);
-    let below = doc! { "$set": { "ancestors": &path, "depth": depth(&path) } };
+    let below = doc! { "$set": { "ancestors": &path, "depth": depth + 1 } };
     comments.update_many(doc! { "parentId": comment }, below).session(&mut session).await?;
+    keep_copies(store, &mut session, found.post_id, |copy| {
+        let right = if copy.id == comment { depth } else { depth + 1 };
+        let of_these = copy.id == comment || copy.parent_id == Some(comment);
+        (of_these && copy.depth != right).then(|| copy.depth = right)
+    })
+    .await?;
     commit(session).await
 }
 
@@ -574,29 +581,27 @@ async fn recount_reactions_once(store: &Store, kind: Kind, parent: bson::Uuid) -
     let set = doc! { "$set": { kind.counter(): total, kind.last_seq(): last } };
     store.coll::<Document>(kind.parents()).update_one(live, set).session(&mut session).await?;
     if let Some(post) = part.post_id {
-        keep_copy(store, &mut session, post, parent, |copy| copy.likes = total).await?;
+        keep_copies(store, &mut session, post, |copy| (copy.id == parent).then(|| copy.likes = total)).await?;
     }
     commit(session).await
 }
 
-/// Changes the copy of a comment that its post keeps, if it keeps one.
-async fn keep_copy(
+/// Changes the copies of comments that a post keeps. `change` does nothing with one that stays as it is.
+async fn keep_copies(
     store: &Store,
     session: &mut ClientSession,
     post: bson::Uuid,
-    comment: bson::Uuid,
-    change: impl Fn(&mut RecentCommentDoc),
+    change: impl Fn(&mut RecentCommentDoc) -> Option<()>,
 ) -> Result<()> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Keeper {
         recent_comments: Vec<RecentCommentDoc>,
     }
-    let keeping = doc! { "_id": post, "recentComments._id": comment };
     let posts = store.coll::<Keeper>(POSTS);
-    let keeper = posts.find_one(keeping).projection(doc! { "recentComments": 1 });
-    if let Some(Keeper { recent_comments: mut kept }) = keeper.session(&mut *session).await? {
-        kept.iter_mut().filter(|copy| copy.id == comment).for_each(change);
+    let keeper = posts.find_one(doc! { "_id": post }).projection(doc! { "recentComments": 1 });
+    let Some(Keeper { recent_comments: mut kept }) = keeper.session(&mut *session).await? else { return Ok(()) };
+    if kept.iter_mut().filter_map(change).count() > 0 {
         let kept = kept.iter().map(bson::serialize_to_document).collect::<Result<Vec<_>, _>>();
         let kept = kept.map_err(mongodb::error::Error::from)?;
         let set = doc! { "$set": { "recentComments": kept } };

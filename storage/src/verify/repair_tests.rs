@@ -194,6 +194,11 @@ async fn the_path_of_a_comment_is_written_from_what_it_answers() {
     world.set(COMMENTS, root, doc! { "$set": { "ancestors": [b(other)], "depth": 1 } }).await;
     world.assert_mended(&[DriftKind::CommentPath]).await;
     let (root, reply) = (world.comment(root).await, world.comment(reply).await);
+    // With the copy that the post keeps.
+    let (newest, copy) = (world.comments[16], doc! { "_id": b(world.posts[0]) });
+    world.set(COMMENTS, newest, doc! { "$set": { "ancestors": [b(other)], "depth": 1 } }).await;
+    world.update(POSTS, copy, doc! { "$set": { "recentComments.0.depth": 1 } }).await;
+    world.assert_mended(&[DriftKind::CommentPath]).await;
     assert_eq!((root.ancestors, root.depth, reply.ancestors, reply.depth), (vec![], 0, vec![root.id], 1));
 }
 

@@ -123,9 +123,12 @@ async fn edits_likes_replies_deletions_and_renames_at_once_leave_every_copy_like
         fans.push(crate::testing::user(store).await);
     }
     // From the middle of the subset, so that what is below comes back while it is edited.
-    let edits = join_all(made[4..16].iter().flat_map(|id| (0..3).map(move |n| (*id, n))).map(|(id, n)| async move {
-        store.edit_comment(id, world.bob, &format!("edit {n}")).await.unwrap()
-    }));
+    let edits = join_all(
+        made[4..16]
+            .iter()
+            .flat_map(|id| (0..3).map(move |n| (*id, n)))
+            .map(|(id, n)| async move { store.edit_comment(id, world.bob, &format!("edit {n}")).await.unwrap() }),
+    );
     let likes = join_all(made[4..16].iter().flat_map(|id| fans.iter().map(move |fan| store.like_comment(*id, *fan))));
     let replies = join_all(made[8..14].iter().map(|id| store.create_comment(world.new_comment("reply", Some(*id)))));
     let deletes = join_all(made[12..24].iter().map(|id| store.delete_comment(*id, world.bob)));
