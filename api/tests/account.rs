@@ -181,7 +181,10 @@ async fn an_export_holds_everything_a_line_each() {
     }
     assert_eq!(of("post").iter().map(|post| post["id"].clone()).collect::<Vec<_>>(), [json!(posts[1]), json!(posts[0])]);
     assert_eq!(of("comment").iter().map(|comment| comment["id"].clone()).collect::<Vec<_>>(), [json!(remark)]);
-    assert_eq!(lines.len(), 8);
+    let hours = of("stats");
+    let sum = |figure: &str| hours.iter().map(|hour| hour[figure].as_i64().unwrap()).sum::<i64>();
+    assert_eq!((sum("posts"), sum("newFollowers"), sum("views")), (2, 1, 0));
+    assert_eq!(lines.len(), 8 + hours.len());
     assert!(!answer.text().contains("others' words") && !answer.text().contains("argon2"), "what is others' or secret stays");
 }
 
